@@ -66,7 +66,7 @@ fuzzers: build-fuzz/build.ninja
 	@$(NINJA) -C build-fuzz
 
 build/build.ninja:
-	@$(MESON) setup build --buildtype=release -Ddebug=true $(MESON_FLAGS)
+	@$(MESON) setup build --buildtype=debugoptimized $(MESON_FLAGS)
 
 build-san/build.ninja:
 	@$(MESON) setup build-san --buildtype=debug -Dsanitizers=true \
