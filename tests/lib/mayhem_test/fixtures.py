@@ -6,7 +6,7 @@ import pytest
 
 from .agent import Agent
 from .procs import Nginx, Redis, Reuser, Sleeper
-from .sandbox import StateDir, User, cgroup_marks, leftovers, remove_helpers, v1_only
+from .sandbox import StateDir, User, cgroup_marks, leftovers, v1_only
 from .waiting import become_subreaper, descendants, wait_until
 
 __all__ = ["nothing_left", "state", "agent", "agents", "sleeper", "sleepers", "nginx", "redis", "reuser", "user",
@@ -16,8 +16,6 @@ __all__ = ["nothing_left", "state", "agent", "agents", "sleeper", "sleepers", "n
 @pytest.fixture(scope="session", autouse=True)
 def _lab_session():
     become_subreaper()
-    yield
-    remove_helpers()
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """Where the binaries are, state directories, other users, other views of the machine, and what is left."""
 
+import atexit
 import json
 import os
 import pwd
@@ -46,19 +47,13 @@ def helper(name):
             _helpers[name] = str(built)
         else:
             out = tempfile.mkdtemp(prefix="mayhem-helper-")
+            atexit.register(shutil.rmtree, out, ignore_errors=True)
             os.chmod(out, 0o755)  # other users run it too
             path = os.path.join(out, name)
             subprocess.run([os.environ.get("CC", "cc"), "-std=gnu17", "-O2", "-Wall", "-Wextra", "-static",
                             "-o", path, str(source)], check=True)
             _helpers[name] = path
     return _helpers[name]
-
-
-def remove_helpers():
-    for path in _helpers.values():
-        if Path(path).parent.name.startswith("mayhem-helper-"):
-            shutil.rmtree(Path(path).parent, ignore_errors=True)
-    _helpers.clear()
 
 
 class User:
