@@ -172,7 +172,10 @@ static struct child *bear(pid_t wanted, const char *uid, const char *exe, const 
         }
         *c = (struct child) { .pid = pid, .fd = fds[0] };
         if (read(c->fd, &ready, 1) != 1) {
-                waitpid(pid, NULL, 0);
+                int status = 0;
+
+                waitpid(pid, &status, 0);
+                fprintf(stderr, "pidreuse: child ended before it was ready, status %#x\n", (unsigned) status);
                 close(c->fd);
                 *c = (struct child) { 0 };
                 errno = ECHILD;

@@ -64,6 +64,7 @@ initrd() { # OUT SCRIPT FILE...
 	shift 2
 	kernel=$(kernel)
 	root=$(mktemp -d)
+	chmod 0755 "$root" # it becomes /
 	mkdir -p "$root"/{bin,sbin,proc,sys,dev,tmp,run,etc,t,mods,state,var/lib}
 	cp /bin/busybox "$root/bin/"
 	for applet in $(/bin/busybox --list); do
