@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "authority/window.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/text.h"
+
+static const char *const day_names[] = {"sun", "mon", "tue", "wed", "thu", "fri", "sat"};
+
+static int day_index(const char *s, size_t len)
+{
+	for (int i = 0; i < 7; i++)
+		if (len == 3 && strncmp(s, day_names[i], 3) == 0)
+			return i;
+	return -EINVAL;
+}
+
+/* "mon-fri" or "sat" as a mask of days; 0 when it does not read. */
+static unsigned parse_days(const char *s)
+{
+	const char *dash = strchr(s, '-');
+	int from = day_index(s, dash ? (size_t)(dash - s) : strlen(s));
+	int to = dash ? day_index(dash + 1, strlen(dash + 1)) : from;
+	unsigned mask = 0;
+
+	if (from < 0 || to < 0)
+		return 0;
+	for (int d = from;; d = (d + 1) % 7) {
+		mask |= 1u << d;
+		if (d == to)
+			return mask;
+	}
+}
+
+/* "09:30" as minutes of the day; "24:00" is the end of it. */
+static int parse_minutes(const char *s)
+{
+	uint64_t h, m;
+
+	if (strlen(s) != 5 || s[2] != ':' || text_parse_u64_n(s, 2, &h) < 0 || text_parse_u64_n(s + 3, 2, &m) < 0)
+		return -EINVAL;
+	if (m > 59 || h * 60 + m > 24 * 60)
+		return -EINVAL;
+	return (int)(h * 60 + m);
+}
+
+int window_check_list(const json_t *list, const char *name, struct err *err)
+{
+	static const char *const keys[] = {"days", "from", "to", "tz"};
+	size_t i;
+	json_t *w;
+
+	if (list && !json_is_array(list))
+		return err_set(err, "config.policy", 0, "policy", "%s: `windows` must be a list", name);
+	json_array_foreach((json_t *)list, i, w)
+	{
+		if (!json_is_object(w) || json_check_keys(w, keys, ARRAY_SIZE(keys), "a window", "config.policy", err) < 0 ||
+			!parse_days(json_text_or(w, "days", "sun-sat")) ||
+			parse_minutes(json_text_or(w, "from", "00:00")) < 0 ||
+			parse_minutes(json_text_or(w, "to", "24:00")) < 0)
+			return err_set(err, "config.policy", 0, "policy",
+				"%s: a window is {days: \"mon-fri\", from: \"09:00\", to: \"16:00\", tz}", name);
+	}
+	return 0;
+}
+
+/* Local time in a named zone. The agent has one thread, and TZ is put back. */
+static void local_time(uint64_t utc_ms, const char *tz, struct tm *ret)
+{
+	const char *was = getenv("TZ");
+	_free_ char *saved = was ? strdup(was) : NULL;
+	time_t t = (time_t)(utc_ms / 1000);
+
+	setenv("TZ", tz, 1);
+	tzset();
+	localtime_r(&t, ret);
+	if (saved)
+		setenv("TZ", saved, 1);
+	else
+		unsetenv("TZ");
+	tzset();
+}
+
+bool window_list_open(const json_t *list, uint64_t utc_ms)
+{
+	size_t i;
+	json_t *w;
+
+	if (json_array_size(list) == 0)
+		return true;
+	json_array_foreach((json_t *)list, i, w)
+	{
+		int from = parse_minutes(json_text_or(w, "from", "00:00"));
+		int to = parse_minutes(json_text_or(w, "to", "24:00")), now;
+		struct tm tm;
+
+		local_time(utc_ms, json_text_or(w, "tz", "UTC"), &tm);
+		now = tm.tm_hour * 60 + tm.tm_min;
+		if (parse_days(json_text_or(w, "days", "sun-sat")) & 1u << tm.tm_wday && now >= from && now < to)
+			return true;
+	}
+	return false;
+}
