@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * No allocation, no stdio, no locks on the way to an exec. A body may do as
+ * it likes once it runs: the launcher had one thread.
+ */
+#include "launch/child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "launch/link.h"
+#include "os/kernel_abi.h"
+#include "os/pidfd.h"
+
+#define CHILD_KEEP_MAX 32
+#define CHILD_EXIT_REFUSED 125
+
+static const char *const process_names[LAUNCH_KIND_MAX] = {"mh-holder", "mh-recover", "mh-watch", "mh-clerk",
+	"mh-service", "mh-probe", "mh-tool"};
+
+static void add_fd(int *fds, size_t *n, int fd)
+{
+	size_t i = *n;
+
+	if (fd < 0 || *n == CHILD_KEEP_MAX)
+		return;
+	for (; i > 0 && fds[i - 1] > fd; i--)
+		fds[i] = fds[i - 1];
+	fds[i] = fd;
+	(*n)++;
+}
+
+/* Close-on-exec does nothing for a child that does not exec: close all but the list, first of all. */
+static void close_others(const struct child_plan *p)
+{
+	int fds[CHILD_KEEP_MAX];
+	unsigned from = 0;
+	size_t n = 0;
+
+	add_fd(fds, &n, p->gatefd);
+	add_fd(fds, &n, p->statusfd);
+	add_fd(fds, &n, p->linkfd);
+	add_fd(fds, &n, p->leaffd);
+	add_fd(fds, &n, p->parent_pidfd);
+	add_fd(fds, &n, p->spec->cwdfd);
+	for (size_t i = 0; i < 3; i++)
+		add_fd(fds, &n, p->spec->stdfd[i]);
+	for (size_t i = 0; i < p->spec->n_keepfds; i++)
+		add_fd(fds, &n, p->spec->keepfds[i]);
+	for (size_t i = 0; i < n; i++) {
+		if ((unsigned)fds[i] > from)
+			syscall(SYS_close_range, from, (unsigned)fds[i] - 1, 0);
+		from = (unsigned)fds[i] + 1;
+	}
+	syscall(SYS_close_range, from, ~0U, 0);
+}
+
+static _Noreturn void fail(const struct child_plan *p, const struct err *err)
+{
+	if (p->linkfd >= 0)
+		link_send(p->linkfd, 0, err, sizeof(*err));
+	if (p->statusfd >= 0 && write(p->statusfd, err, sizeof(*err)) < 0)
+		_exit(CHILD_EXIT_REFUSED);
+	_exit(CHILD_EXIT_REFUSED);
+}
+
+static _Noreturn void fail_errno(const struct child_plan *p, const char *stage, const char *what)
+{
+	struct err err;
+
+	err_set(&err, "launch.failed", errno, stage, "%s", what);
+	fail(p, &err);
+}
+
+static void default_signals(void)
+{
+	sigset_t none;
+
+	for (int sig = 1; sig < 65; sig++)
+		if (sig != SIGKILL && sig != SIGSTOP && sig != 32 && sig != 33)
+			signal(sig, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/*
+ * A short slice lets a process that wakes to undo something get a busy core
+ * soon (EEVDF since 6.12; elsewhere the call fails and nothing is lost).
+ */
+static void short_slice(void)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr = {.size = sizeof(attr), .runtime = 100000};
+
+	syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+static void wait_at_gate(const struct child_plan *p)
+{
+	char go;
+	ssize_t n;
+
+	do
+		n = read(p->gatefd, &go, 1);
+	while (n < 0 && errno == EINTR);
+	if (n != 1)
+		_exit(CHILD_EXIT_REFUSED); /* the launcher thought better of it, or died */
+	close(p->gatefd);
+}
+
+static void set_standard_streams(const struct child_plan *p)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), high[3];
+
+	if (null < 0)
+		fail_errno(p, "streams", "cannot open /dev/null");
+	/* Sources out of the way first, so that no dup2 overwrites one still needed. */
+	for (int i = 0; i < 3; i++) {
+		high[i] = fcntl(p->spec->stdfd[i] >= 0 ? p->spec->stdfd[i] : null, F_DUPFD_CLOEXEC, 16);
+		if (high[i] < 0)
+			fail_errno(p, "streams", "cannot duplicate a stream");
+	}
+	for (int i = 0; i < 3; i++)
+		if (dup2(high[i], i) < 0)
+			fail_errno(p, "streams", "cannot set a standard stream");
+}
+
+static _Noreturn void run_argv(const struct child_plan *p)
+{
+	set_standard_streams(p);
+	if (p->spec->cwdfd >= 0 && fchdir(p->spec->cwdfd) < 0)
+		fail_errno(p, "directory", "cannot enter the working directory");
+	if (!p->spec->outlives) {
+		/* Asked for first, looked at second: a launcher that died in between is seen. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (pidfd_has_exited(p->parent_pidfd))
+			_exit(CHILD_EXIT_REFUSED);
+	}
+	umask(022);
+	errno = ENOENT;
+	for (const char *const *path = p->paths; *path; path++) {
+		execve(*path, p->spec->argv, p->spec->envp);
+		if (errno != ENOENT && errno != ENOTDIR)
+			break;
+	}
+	fail_errno(p, "exec", p->spec->argv[0]);
+}
+
+static _Noreturn void run_body(const struct child_plan *p)
+{
+	struct err err = {0};
+
+	if (p->journal && p->journal->claim && p->journal->claim(p->journal->self, p->rec, &err) < 0)
+		fail(p, &err);
+	_exit(p->spec->body(p->spec->arg, p->linkfd, p->rec));
+}
+
+_Noreturn void child_run(const struct child_plan *p)
+{
+	close_others(p);
+	prctl(PR_SET_NAME, process_names[p->spec->kind]);
+	setsid();
+	default_signals();
+	short_slice();
+	if (p->join_leaf && cgroup_leaf_join_self(p->leaffd) < 0)
+		fail_errno(p, "cgroup", "cannot join its cgroup");
+	wait_at_gate(p);
+	if (p->spec->body)
+		run_body(p);
+	run_argv(p);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "launch/child.h"
+#include "launch/launch.h"
+#include "os/kernel_abi.h"
+#include "os/pidfd.h"
+
+#define MAX_PATHS 32
+
+struct exec_paths {
+	const char *list[MAX_PATHS + 1];
+	char text[MAX_PATHS][PATH_MAX / 8];
+};
+
+/* Every place that envp's PATH names for a bare command, built before the clone. */
+static void find_paths(const struct launch_spec *spec, struct exec_paths *ret)
+{
+	const char *path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	size_t n = 0;
+
+	if (strchr(spec->argv[0], '/')) {
+		ret->list[0] = spec->argv[0];
+		ret->list[1] = NULL;
+		return;
+	}
+	for (char *const *e = spec->envp; e && *e; e++)
+		if (text_has_prefix(*e, "PATH="))
+			path = *e + 5;
+	while (*path && n < MAX_PATHS) {
+		size_t len = strcspn(path, ":");
+		int w = snprintf(ret->text[n], sizeof(ret->text[n]), "%.*s/%s", (int)len, path, spec->argv[0]);
+
+		/* An empty or relative entry would mean the current directory: never ours to run from. */
+		if (path[0] == '/' && w < (int)sizeof(ret->text[n])) {
+			ret->list[n] = ret->text[n];
+			n++;
+		}
+		path += len + (path[len] == ':');
+	}
+	ret->list[n] = NULL;
+}
+
+static int make_leaf(const struct launch_spec *spec, struct launched *l, struct err *err)
+{
+	struct launch_record *rec = &l->rec;
+
+	rec->required = spec->required;
+	if (!spec->domain || spec->domain->kill == CGROUP_KILL_NONE) {
+		rec->mechanism = LAUNCH_MECH_PROCESS_GROUP;
+		rec->enforced = spec->required & LAUNCH_DIM_WALL_CLOCK;
+		rec->degraded = spec->required & ~rec->enforced;
+		return 0;
+	}
+	for (int attempt = 0; attempt < 3; attempt++) {
+		int r = cgroup_leaf_make(spec->domain, rec->nonce, rec->cgroup, sizeof(rec->cgroup), &l->leaffd, err);
+
+		if (r < 0)
+			return r;
+		/* Held by launcher and child alike, for as long as one of them lives: not an orphan. */
+		if (flock(l->leaffd, LOCK_SH | LOCK_NB) == 0) {
+			rec->mechanism = LAUNCH_MECH_CGROUP;
+			rec->enforced = spec->required;
+			return 0;
+		}
+		close_now(&l->leaffd); /* a sweep found it first, and removes it */
+	}
+	return err_set(err, "launch.failed", EBUSY, "cgroup", "a sweep keeps removing %s", rec->cgroup);
+}
+
+/* clone3 without the C library: it returns twice, like fork. */
+static pid_t clone_child(const struct cgroup_domain *domain, int leaffd, int *ret_pidfd)
+{
+	struct clone_args args = {
+		.flags = CLONE_PIDFD,
+		.pidfd = (__u64)(uintptr_t)ret_pidfd,
+		.exit_signal = SIGCHLD,
+	};
+
+	if (leaffd >= 0 && domain->kill != CGROUP_KILL_V1_FREEZER) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (__u64)leaffd;
+	}
+	return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+}
+
+struct pipes {
+	int gate[2], status[2], link[2];
+};
+
+#define PIPES_INIT {{-1, -1}, {-1, -1}, {-1, -1}}
+
+static void pipes_close(struct pipes *p)
+{
+	for (int i = 0; i < 2; i++) {
+		close_now(&p->gate[i]);
+		close_now(&p->status[i]);
+		close_now(&p->link[i]);
+	}
+}
+
+static int pipes_open(const struct launch_spec *spec, struct pipes *p)
+{
+	if (pipe2(p->gate, O_CLOEXEC) < 0)
+		return -errno;
+	if (spec->body && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->link) < 0)
+		return -errno;
+	if (spec->argv && pipe2(p->status, O_CLOEXEC) < 0)
+		return -errno;
+	return 0;
+}
+
+static int clone_held(const struct launch_spec *spec, const struct launch_journal *journal, struct launched *l,
+	struct pipes *p, struct err *err)
+{
+	struct exec_paths paths;
+	_close_ int self = -1;
+	pid_t pid;
+
+	if (spec->argv) {
+		find_paths(spec, &paths);
+		if (pidfd_open_pid(getpid(), &self) < 0)
+			return err_set(err, "launch.failed", errno, "pidfd", "cannot open our own pidfd");
+	}
+	pid = clone_child(spec->domain, l->leaffd, &l->pidfd);
+	if (pid < 0)
+		return err_set(err, "launch.failed", errno, "clone", "cannot start a process");
+	if (pid == 0) {
+		struct child_plan plan = {
+			.spec = spec,
+			.journal = journal,
+			.rec = &l->rec,
+			.gatefd = p->gate[0],
+			.statusfd = p->status[1],
+			.linkfd = p->link[1],
+			.leaffd = l->leaffd,
+			.parent_pidfd = self,
+			.join_leaf = l->leaffd >= 0 && spec->domain->kill == CGROUP_KILL_V1_FREEZER,
+			.paths = spec->argv ? paths.list : NULL,
+		};
+
+		child_run(&plan);
+	}
+	l->rec.id.pid = pid;
+	return 0;
+}
+
+int launch_hold(const struct launch_spec *spec, const struct launch_journal *journal, struct launched *ret,
+	struct err *err)
+{
+	struct launched l = LAUNCHED_INIT;
+	struct pipes p = PIPES_INIT;
+	int r = text_random_hex(l.rec.nonce, 16);
+
+	if (r < 0)
+		return err_set(err, "launch.failed", -r, "nonce", "no random bits");
+	l.rec.deadline_boottime_ms = spec->deadline_boottime_ms;
+	r = pipes_open(spec, &p);
+	if (r < 0)
+		err_set(err, "launch.failed", -r, "pipes", "cannot make the pipes of a child");
+	if (r == 0)
+		r = make_leaf(spec, &l, err);
+	if (r == 0)
+		r = clone_held(spec, journal, &l, &p, err);
+	if (r < 0) {
+		pipes_close(&p);
+		if (l.leaffd >= 0)
+			cgroup_leaf_remove(spec->domain, l.rec.nonce);
+		launched_close(&l);
+		return r;
+	}
+	l.gatefd = take_fd(&p.gate[1]);
+	l.statusfd = take_fd(&p.status[0]);
+	l.linkfd = take_fd(&p.link[0]);
+	pipes_close(&p);
+	if (journal && journal->identity) {
+		r = ident_read(l.rec.id.pid, &l.rec.id, NULL, err);
+		if (r == 0)
+			r = journal->identity(journal->self, &l.rec, err);
+		if (r < 0) {
+			struct launch_end end;
+
+			close_now(&l.gatefd); /* it ends by itself, unlaunched */
+			launch_stop(&l, spec->domain, 1000, &end, NULL);
+			launched_close(&l);
+			return r;
+		}
+	}
+	*ret = l;
+	return 0;
+}
+
+int launch_go(struct launched *l, struct err *err)
+{
+	struct err theirs;
+	ssize_t n;
+
+	if (write(l->gatefd, "g", 1) != 1) {
+		int e = errno;
+
+		close_now(&l->gatefd);
+		return err_set(err, "launch.failed", e, "gate", "the held process is gone");
+	}
+	close_now(&l->gatefd);
+	if (l->statusfd < 0)
+		return 0;
+	do
+		n = read(l->statusfd, &theirs, sizeof(theirs));
+	while (n < 0 && errno == EINTR);
+	close_now(&l->statusfd);
+	if (n == 0)
+		return 0;
+	if (n != sizeof(theirs))
+		return err_set(err, "launch.failed", EIO, "status", "no word from the child");
+	if (err)
+		*err = theirs;
+	return theirs.errnum ? -theirs.errnum : -EINVAL;
+}
+
+void launched_close(struct launched *l)
+{
+	close_now(&l->pidfd);
+	close_now(&l->linkfd);
+	close_now(&l->gatefd);
+	close_now(&l->statusfd);
+	close_now(&l->leaffd);
+}
