@@ -235,9 +235,10 @@ int main(int argc, char **argv)
 	struct options options;
 	int r = options_read(argc, argv, &options);
 
-	if (r != 0)
-		return r > 0 ? 0 : 2;
-	if (environment_prepare() < 0 || root_lock(options.setup.root) < 0)
-		return 2;
-	return run(&options);
+	if (r == 0 && environment_prepare() == 0 && root_lock(options.setup.root) >= 0)
+		r = run(&options);
+	else
+		r = r > 0 ? 0 : 2;
+	options_free(&options);
+	return r;
 }

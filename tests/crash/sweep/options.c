@@ -254,6 +254,12 @@ static void options_complete(struct options *options)
 		options->workers = 1;
 }
 
+void options_free(struct options *options)
+{
+	free(options->setup.root);
+	options->setup.root = NULL;
+}
+
 int options_read(int argc, char **argv, struct options *ret)
 {
 	int option;

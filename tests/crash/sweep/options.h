@@ -23,5 +23,7 @@ struct options {
 	unsigned count; /* 1: only count; 2: list the calls too */
 };
 
+void options_free(struct options *options);
+
 /* 0; 1: help was asked for and printed; -EINVAL: it does not read, said on stderr. */
 int options_read(int argc, char **argv, struct options *ret);

@@ -151,7 +151,7 @@ void session_advance(struct session *session)
 		if (step == STEP_END) {
 			session_hang_up(session);
 		} else if (step == STEP_AWAIT_TARGET) {
-			if (!target_runs(session->target))
+			if (!target_runs(session->target) && !session->impatient)
 				return;
 			session->step++;
 		} else if (step_is_void(session, step)) {

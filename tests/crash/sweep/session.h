@@ -45,6 +45,7 @@ struct session {
 	int infd, outfd;       /* owned: the agent's stdin and stdout; -1 when closed */
 	unsigned step;
 	unsigned asked;		     /* id of the request whose answer is awaited, 0: none */
+	bool impatient;		     /* set by the caller: the target may not run before recover */
 	bool held;		     /* set by the caller: say nothing more for now */
 	bool ended;		     /* stdin was closed, or the agent's stdout was */
 	bool injected;		     /* the answer to the injection said ok */

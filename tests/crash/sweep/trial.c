@@ -96,6 +96,8 @@ static void trial_acted(struct trial *trial)
 		session_free(&trial->session);
 	else if (is_death_of(trial, ROLE_HOLDER))
 		trial->session.held = true;
+	else if (trial->scenario->orphan)
+		trial->session.impatient = true;
 }
 
 static void trial_reap(struct trial *trial)

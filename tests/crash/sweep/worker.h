@@ -12,7 +12,8 @@
 #include <sys/types.h>
 
 struct crew_setup {
-	const char *agent, *root;
+	const char *agent;
+	char *root; /* owned by the options */
 	unsigned deadline_ms;
 	bool fresh;
 };
