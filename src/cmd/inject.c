@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cmd/injection.h"
+#include "cmd/lease_view.h"
 #include "cmd/output.h"
 #include "cmd/reason.h"
 #include "cmd/target.h"
@@ -142,13 +143,13 @@ static int plan(struct injection *i, struct err *err)
 static void notice(void *arg, const char *method, const json_t *params)
 {
 	struct injection *i = arg;
-	const char *to = json_text_or(params, "to", NULL);
+	const char *id = json_text_or(params, "lease_id", ""), *to = json_text_or(params, "to", "");
 
 	if (!text_equal(method, "event.emit"))
 		return;
 	i->moved = true;
-	if (to)
-		output_progress("%s %s", json_text_or(params, "lease_id", "lease"), to);
+	if (id[0] && to[0] && !text_equal(to, "pending"))
+		output_progress("%s %s", id, to);
 }
 
 static const char *status_of(int code, bool interrupted)
@@ -167,12 +168,18 @@ static int finish(struct injection *i, int failed, struct err *err)
 	int64_t rpc_code = client_error_code(i->session.client);
 	bool refused = failed < 0 && failed != -EINTR && !i->lease;
 	struct err verdict = {0}, end = {0};
+	char utc[CLOCK_UTC_SIZE];
 	int code, end_code;
 
 	code = injection_verdict(i, &verdict);
 	end_code = session_end(&i->session, &end);
-	if (failed < 0 && failed != -EINTR && !injection_dirty(i))
+	if (failed < 0 && failed != -EINTR && !injection_dirty(i)) {
 		verdict = *err;
+		if (i->lease && !injection_ended(i))
+			err_remedy(&verdict, "%s is undone by its holder, at the latest at %s",
+				json_text_or(i->lease, "id", "the lease"),
+				lease_view_end(i->lease, utc));
+	}
 	if (refused)
 		return exit_worse(output_error(i->v, &verdict, rpc_code), end_code);
 	if (failed < 0 && failed != -EINTR)
@@ -227,7 +234,7 @@ static int run(struct invocation *v)
 	if (r == 0 && i.detach && !injection_ended(&i)) {
 		int code = session_end(&i.session, &err);
 
-		injection_show_detached(&i);
+		injection_show_detached(&i, code);
 		return code;
 	}
 	return finish(&i, r, &err);

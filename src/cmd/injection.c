@@ -26,7 +26,7 @@ void injection_close(struct injection *i)
 /* Of a process no more than what ties it down; the agent looks at the rest itself. */
 static json_t *target_for_request(const json_t *target)
 {
-	static const char *const keys[] = {"kind", "pid", "start_ticks", "boot_id"};
+	static const char *const keys[] = {"kind", "pid", "start_ticks", "boot_id", "pidfs_inode"};
 	json_t *slim;
 
 	if (!text_equal(json_text_or(target, "kind", ""), "process"))
@@ -149,7 +149,7 @@ int injection_start(struct injection *i, struct err *err)
 	return i->interrupted && r >= 0 ? -EINTR : r;
 }
 
-/* The lease as it is stored now: by its id, among the newest of its agent. */
+/* The lease as it is stored now, among those of this run. */
 static int refresh(struct injection *i, struct err *err)
 {
 	const char *id = json_text_or(i->lease, "id", "");
@@ -159,7 +159,8 @@ static int refresh(struct injection *i, struct err *err)
 	int r;
 
 	i->moved = false;
-	r = client_call(i->session.client, "lease.list", NULL, SESSION_CALL_MS, &result, err);
+	r = client_call(i->session.client, "lease.list",
+		json_pack("{s:s}", "run", i->session.run_id), SESSION_CALL_MS, &result, err);
 	if (r < 0)
 		return r;
 	json_array_foreach(json_object_get(result, "leases"), n, lease)
@@ -247,8 +248,9 @@ int injection_verdict(const struct injection *i, struct err *err)
 		return dirty(i, err);
 	if (i->interrupted) {
 		err_set(err, "cancelled", 0, "signal", "stopped by a signal; %s",
-			!i->lease || injection_ended(i) ? "the fault is undone"
-							: "the agent undoes it as it ends");
+			!i->lease		     ? "nothing is left"
+				: injection_ended(i) ? "the fault is undone"
+						     : "the agent undoes it as it ends");
 		return EXIT_NOT_COMPLETED;
 	}
 	for (size_t n = 0; n < ARRAY_SIZE(ends); n++) {

@@ -55,7 +55,7 @@ int injection_verdict(const struct injection *i, struct err *err);
 
 /* What a person or a script sees. injection_show_plan() prints text or JSON. */
 void injection_show_plan(const struct injection *i);
-void injection_show_detached(const struct injection *i);
+void injection_show_detached(const struct injection *i, int code);
 void injection_show_end(const struct injection *i, const char *status, const struct err *err,
 	int code);
 void injection_show_live(const struct injection *i);

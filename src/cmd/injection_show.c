@@ -141,7 +141,7 @@ static json_t *words_of(char *text)
 	return argv;
 }
 
-void injection_show_detached(const struct injection *i)
+void injection_show_detached(const struct injection *i, int code)
 {
 	const char *id = json_text_or(i->lease, "id", "?");
 	char again[512], command[600], utc[CLOCK_UTC_SIZE], until[OUTPUT_TIME_SIZE], what[160];
@@ -152,7 +152,7 @@ void injection_show_detached(const struct injection *i)
 		output_json(json_pack("{s:s, s:s, s:n, s:s, s:O, s:s, s:o, s:i}", "run_id",
 			i->session.run_id, "status", "running", "reason", "detail", i->detail,
 			"lease", i->lease, "ends_at", lease_view_end(i->lease, utc), "release",
-			words_of(command), "exit", EXIT_OK));
+			words_of(command), "exit", code));
 		return;
 	}
 	printf("%s is on %s: lease %s, until %s\n", i->entry->id,

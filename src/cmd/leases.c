@@ -4,7 +4,6 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "cmd/lease_view.h"
 #include "cmd/output.h"
 #include "cmd/session.h"
@@ -22,10 +21,13 @@ static const struct option_entry options[] = {
 };
 
 /* One page; *ret_after is what to ask for next, or NULL. */
-static int fetch_page(struct session *s, const char *after, json_t **ret, struct err *err)
+static int fetch_page(struct session *s, const struct invocation *v, const char *after,
+	json_t **ret, struct err *err)
 {
 	json_t *params = json_pack("{s:i}", "limit", PAGE);
 
+	if (v->opt[RUN])
+		json_object_set_new(params, "run", json_string(v->opt[RUN]));
 	if (after)
 		json_object_set_new(params, "after", json_string(after));
 	return client_call(s->client, "lease.list", params, SESSION_CALL_MS, ret, err);
@@ -33,8 +35,6 @@ static int fetch_page(struct session *s, const char *after, json_t **ret, struct
 
 static bool wanted(const struct invocation *v, const json_t *lease)
 {
-	if (v->opt[RUN] && !text_equal(json_text_or(lease, "run_id", ""), v->opt[RUN]))
-		return false;
 	return v->opt[ALL] || !lease_view_is_over(lease);
 }
 
@@ -48,7 +48,7 @@ static int fetch(struct session *s, const struct invocation *v, json_t *list, js
 
 	do {
 		json_t *next = NULL;
-		int r = fetch_page(s, after, &next, err);
+		int r = fetch_page(s, v, after, &next, err);
 
 		if (r < 0)
 			return r;

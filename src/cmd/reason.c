@@ -5,8 +5,7 @@
 
 #include "base/text.h"
 #include "cmd/command.h"
-
-enum { RPC_INVALID_PARAMS = -32602, RPC_SAFETY_REFUSED = -32001 };
+#include "rpc/frame.h"
 
 const struct reason reasons[] = {
 	{"agent.capability.denied", EXIT_REFUSED,
@@ -46,6 +45,10 @@ const struct reason reasons[] = {
 		"Nothing needs to be mended."},
 	{"catalogue.unknown", EXIT_INVALID, "No reason of that name is in the table.",
 		"`mayhem explain` without a name lists all."},
+	{"config.policy", EXIT_CONFIG,
+		"A policy does not read, has unknown keys, or may be written by others than its "
+		"owner. A policy that cannot be trusted is not guessed at.",
+		"Mend the file that the message names."},
 	{"failed_to_apply", EXIT_NOT_COMPLETED,
 		"The fault was tried, and the effect did not come or not completely. What had been "
 		"done was undone; the lease says how that ended.",
@@ -118,10 +121,6 @@ const struct reason reasons[] = {
 		"The policy of that host denies it: a fault, a resource, a number of leases, a "
 		"length or a time of day. The message names file and key.",
 		"Ask whoever owns that host, or stay within its policy."},
-	{"policy.file", EXIT_CONFIG,
-		"A policy file does not read, has unknown keys, or may be written by others than its "
-		"owner. A policy that cannot be trusted is not guessed at.",
-		"Mend the file that the message names."},
 	{"resource_conflict", EXIT_NOT_COMPLETED,
 		"Somebody else holds what the fault would touch: another lease, a tracer, an "
 		"administrator's own setting, a process that is already stopped. Nothing was changed.",

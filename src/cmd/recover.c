@@ -35,14 +35,15 @@ static void show_leases(const json_t *list)
 
 	json_array_foreach((json_t *)list, n, lease)
 	{
-		const char *mechanism = json_text_or(lease, "release_mechanism", NULL);
-		const char *note = json_text_or(lease, "note", NULL);
+		const char *mechanism = json_text_or(lease, "release_mechanism", "");
+		const char *notes = json_text_or(lease, "escalation_notes", NULL);
 
-		printf("%s  %s: %s, %s%s%s%s%s%s\n", json_text_or(lease, "id", "?"),
+		printf("%s  %s: %s, %s", json_text_or(lease, "id", "?"),
 			json_text_or(lease, "found", "?"), json_text_or(lease, "did", "?"),
-			json_text_or(lease, "state", "?"), mechanism ? " (" : "",
-			mechanism ? mechanism : "", mechanism ? ")" : "", note ? ": " : "",
-			note ? note : "");
+			json_text_or(lease, "state", "?"));
+		if (mechanism[0])
+			printf(" (%s)", mechanism);
+		printf("%s%s\n", notes ? ": " : "", notes ? notes : "");
 		show_remedy(json_object_get(lease, "remedy"));
 	}
 }

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "rpc/frame.h"
 
 #define AGENT_ID "mayhem"
 #define PING_MS 2000
@@ -69,7 +70,7 @@ static int name_run(const char *name, struct session *s, struct err *err)
 static int shake_hands(struct session *s, bool events, struct err *err)
 {
 	bool local = transport_is_local(&s->transport);
-	json_t *params = json_pack("{s:[s], s:i, s:b}", "protocols", "mayhem/1", "heartbeat_s",
+	json_t *params = json_pack("{s:[s], s:i, s:b}", "protocols", FRAME_PROTOCOL, "heartbeat_s",
 		local ? 0 : HEARTBEAT_S, "events", events);
 
 	return client_call(s->client, "handshake", params, HANDSHAKE_MS, &s->hello, err);

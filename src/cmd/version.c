@@ -5,8 +5,7 @@
 #include "base/json.h"
 #include "cmd/output.h"
 #include "cmd/session.h"
-
-#define PROTOCOL "mayhem/1"
+#include "rpc/frame.h"
 
 enum { WITH_AGENT };
 
@@ -31,10 +30,10 @@ static int run(struct invocation *v)
 	}
 	if (v->g.json) {
 		output_json(json_pack("{s:s, s:s?, s:s}", "mayhem", MAYHEM_VERSION, "agent", agent,
-			"protocol", PROTOCOL));
+			"protocol", FRAME_PROTOCOL));
 		return EXIT_OK;
 	}
-	printf("mayhem %s, protocol %s\n", MAYHEM_VERSION, PROTOCOL);
+	printf("mayhem %s, protocol %s\n", MAYHEM_VERSION, FRAME_PROTOCOL);
 	if (agent)
 		printf("mayhem-agent %s\n", agent);
 	return EXIT_OK;

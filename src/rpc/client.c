@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "launch/spawn.h"
 #include "os/pidfd.h"
+#include "rpc/frame.h"
 
 #define READ_STEP (64u << 10)
 #define EXIT_WAIT_MS 2000 /* between the end of its output and its exit */
@@ -175,7 +176,7 @@ static int take_lines(struct client *c, struct err *err)
 		if (end == line)
 			continue;
 		c->answered = true;
-		if ((size_t)(end - line) > CLIENT_FRAME_MAX)
+		if ((size_t)(end - line) > FRAME_MAX)
 			r = broken(c, err, "a frame longer than 1 MiB");
 		else if (json_parse(line, (size_t)(end - line), &frame, NULL) < 0)
 			r = broken(c, err, "a line that is no JSON");
@@ -184,7 +185,7 @@ static int take_lines(struct client *c, struct err *err)
 	}
 	memmove(c->in, c->in + from, c->in_len - from);
 	c->in_len -= from;
-	if (r == 0 && c->in_len > CLIENT_FRAME_MAX)
+	if (r == 0 && c->in_len > FRAME_MAX)
 		r = broken(c, err, "a frame longer than 1 MiB");
 	return r;
 }
@@ -229,7 +230,7 @@ static int queue(struct client *c, const json_t *frame, struct err *err)
 
 	if (!text || grow(&c->out, &c->out_cap, c->out_len + len + 1) < 0)
 		return err_set(err, "internal", ENOMEM, "send", "no memory");
-	if (len > CLIENT_FRAME_MAX)
+	if (len > FRAME_MAX)
 		return err_set(err, "frame.too_long", 0, "send",
 			"the request has %zu bytes, more than 1 MiB", len);
 	memcpy(c->out + c->out_len, text, len);

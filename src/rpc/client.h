@@ -21,8 +21,6 @@
 #include "base/err.h"
 #include "rpc/transport.h"
 
-#define CLIENT_FRAME_MAX (1u << 20)
-
 struct client;
 
 /* A notification of the agent's. params is borrowed. */
