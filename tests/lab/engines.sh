@@ -15,6 +15,7 @@
 # Needs root. podman: podman crun conmon netavark aardvark-dns; docker: docker.io, else its packages are
 # fetched and unpacked (not installed) in the cache. Both: busybox-static iproute2; python3-minimal.
 set -eu
+# shellcheck source-path=SCRIPTDIR source=private.sh
 . "$(dirname "$(readlink -f "$0")")/private.sh"
 kind=${1:?podman or docker}
 

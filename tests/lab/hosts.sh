@@ -18,6 +18,7 @@
 #
 # Needs root; openssh-server openssh-client sudo iproute2.
 set -eu
+# shellcheck source-path=SCRIPTDIR source=private.sh
 . "$(dirname "$(readlink -f "$0")")/private.sh"
 private_enter -nm "$(readlink -f "$0")" "$@"
 n=${1:?number of hosts}
@@ -33,7 +34,10 @@ sshds=()
 # shellcheck disable=SC2317  # called by trap
 finish() {
 	local rc=$? pid i
-	# Of each host's cgroup-less sessions: whoever still has the host's network namespace.
+	for pid in "$WORK"/controller/mayhem/*; do # connections that are kept open for the next one
+		[ ! -S "$pid" ] || ssh -O exit -S "$pid" any 2>/dev/null || true
+	done
+	# Whoever still has the host's network namespace: sessions whose cable was cut among them.
 	for i in "${!sshds[@]}"; do
 		for pid in $(ip netns pids "h$((i + 1))" 2>/dev/null); do
 			kill -KILL "$pid" 2>/dev/null || true

@@ -9,6 +9,9 @@
 #                                              its console. Killing it is the reset
 #   tests/lab/vm.sh run SCRIPT FILE...         all of it once, at most $VM_SECONDS (120); the exit status is SCRIPT's
 #
+# With VM_PORTS=DIR, eight channels to the inside: the machine's /dev/vport0pN is the unix socket DIR/N; when
+# the side out here closes, the one in there reads the end.
+#
 # SCRIPT is run by busybox's sh after mounts and modules; its end is the machine's, and the last line is
 # `rc=N`. A DISK is mounted at /state with commit=600,noauto_da_alloc: what was not synced stays in memory for
 # minutes and is lost by a reset, where ext4's defaults would hide a forgotten sync. After SCRIPT a disk is
@@ -21,7 +24,7 @@
 # Needs: qemu-system-x86 cpio gzip busybox-static e2fsprogs.
 set -eu
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/mayhem-lab
-modules="virtio_pci virtio_blk crc32c_generic ext4 overlay ${VM_MODULES:-}"
+modules="virtio_pci virtio_blk virtio_console crc32c_generic ext4 overlay ${VM_MODULES:-}"
 
 kernel() { # prints the directory of the unpacked package
 	mkdir -p "$cache"
@@ -118,13 +121,20 @@ accelerator() {
 }
 
 boot() { # INITRD [DISK]
-	local kernel args
+	local kernel args port
 	kernel=$(kernel)
 	# Not a microvm, though it boots in half the time: with nothing but the PIT to measure its clock by,
 	# it hangs before its first line when the machine is busy (6 of 6).
-	args=(-M pc,hpet=on,usb=off,vmport=off -m "${VM_MIB:-512}" -smp 2 -nodefaults -no-user-config -display none
+	args=(-M "pc,hpet=on,usb=off,vmport=off" -m "${VM_MIB:-512}" -smp 2 -nodefaults -no-user-config -display none
 		-serial stdio -no-reboot -kernel "$(compgen -G "$kernel/boot/vmlinuz-*")" -initrd "$1"
 		-append "console=ttyS0 quiet panic=-1 ${2:+DISK=yes}")
+	if [ -n "${VM_PORTS:-}" ]; then # before the disk, or it would not be vport0
+		args+=(-device virtio-serial-pci)
+		for port in $(seq 1 8); do
+			args+=(-chardev "socket,id=p$port,path=$VM_PORTS/$port,server=on,wait=off"
+				-device "virtserialport,chardev=p$port,nr=$port")
+		done
+	fi
 	[ -z "${2:-}" ] || args+=(-drive "id=d,file=$2,format=raw,if=none,cache=unsafe" -device "virtio-blk-pci,drive=d")
 	# shellcheck disable=SC2046  # two words
 	exec qemu-system-x86_64 -accel $(accelerator) "${args[@]}"

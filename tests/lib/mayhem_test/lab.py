@@ -9,20 +9,31 @@
         Sleeper(prefix=lab.on(1))                          # a target on h1
         lab.cut(1)
 
-    with Machine(script, files, disk) as vm:               # script runs in there; see vm.sh
-        vm.expect("READY"); vm.reset()
+    with Disk() as disk, Machine([agent_path()], disk) as vm:
+        vm.sh("mount")                                     # a command in there; its output
+        agent = vm.agent("/state/s")                       # an Agent in there
+        vm.reset()                                         # and everything unsynced is lost
 """
 
+import base64
+import io
 import os
 import select
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
+import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
 
+from .agent import Agent
+from .records import leases
 from .sandbox import ROOT
+from .waiting import wait_until
 
 _LAB = ROOT / "tests" / "lab"
 
@@ -181,28 +192,69 @@ class Disk:
         self.close()
 
 
+# Runs in the machine: reads commands from channel 1, one a line, and answers each with its exit status, the
+# length of its output, and that. In the shell itself, so that a command may open descriptors for later ones.
+_SERVER = r"""
+until [ -c /dev/vport0p8 ]; do usleep 5000; done
+exec 3<>/dev/vport0p1
+echo READY
+while :; do
+	if ! read -r line <&3; then usleep 5000; continue; fi
+	eval "$line" >/tmp/.out 2>&1 </dev/null
+	echo "$? $(wc -c </tmp/.out)" >&3
+	cat /tmp/.out >&3
+done
+"""
+
+# A transport: joins stdin and stdout to a unix socket.
+_CONNECT = """
+import os, select, socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
+while True:
+    for fd in select.select([0, s], [], [])[0]:
+        data = os.read(fd if fd == 0 else s.fileno(), 65536)
+        if not data: sys.exit()
+        if fd == 0: s.sendall(data)
+        else: os.write(1, data)
+"""
+
+
 class Machine:
-    """A virtual machine that runs a script (text) with files beside it in /t; its console is .text.
+    """A virtual machine with files beside it in /t; its console is .text.
 
-    send(line) types a line; the console echoes it, so scripts say `stty -echo` first."""
+    Without `script` it serves sh(); with one, that is all it runs (see vm.sh) and finish() awaits its end."""
 
-    def __init__(self, script, files=(), disk=None):
+    def __init__(self, files=(), disk=None, script=None, timeout=90):
         self.folder = Path(tempfile.mkdtemp(prefix="mayhem-vm-"))
         self.text = ""
+        self._shell = None
+        self._ports = iter(range(2, 9))
         try:
-            (self.folder / "run").write_text(script)
+            (self.folder / "run").write_text(script or _SERVER)
             subprocess.run([str(_LAB / "vm.sh"), "initrd", str(self.folder / "initrd"), str(self.folder / "run"),
                             *map(str, files)], check=True, timeout=300)
             # It must not spin on when the test run is killed.
             argv = ["setpriv", "--pdeathsig", "KILL", str(_LAB / "vm.sh"), "boot", str(self.folder / "initrd")]
             if disk:
                 argv.append(str(disk.path))
-            self.popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                          bufsize=0, start_new_session=True)
+            self.popen = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                          stderr=subprocess.STDOUT, bufsize=0, start_new_session=True,
+                                          env={**os.environ, "VM_PORTS": str(self.folder)})
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
         self.pidfd = os.pidfd_open(self.popen.pid)
+        if script is None:
+            try:
+                self.expect("READY", timeout)
+                self._shell = socket.socket(socket.AF_UNIX)
+                self._shell.connect(str(self.folder / "1"))
+                self.sh("true", timeout=30)
+            except BaseException:
+                self.close()
+                raise
+
+    # -- the console
 
     def _read(self, timeout):
         if not select.select([self.popen.stdout], [], [], max(0, timeout))[0]:
@@ -222,14 +274,76 @@ class Machine:
             if left <= 0 or (not self._read(left) and self.popen.poll() is not None):
                 raise AssertionError(f"no line {prefix!r} on the console:\n{self.text}")
 
-    def send(self, line):
-        self.popen.stdin.write(line.encode() + b"\n")
-
     def finish(self, timeout=120):
         """Waits for the script's end; its exit status."""
         code = int(self.expect("rc=", timeout))
         self.popen.wait(20)
         return code
+
+    # -- inside
+
+    def run(self, command, timeout=20):
+        """A shell command (one line) in there: (exit status, output)."""
+        self._shell.settimeout(timeout)
+        self._shell.sendall(command.encode() + b"\n")
+        answer = b""
+        while b"\n" not in answer:
+            answer += self._receive(command)
+        head, _, output = answer.partition(b"\n")
+        status, length = map(int, head.split())
+        while len(output) < length:
+            output += self._receive(command)
+        return status, output.decode(errors="replace")
+
+    def _receive(self, command):
+        try:
+            data = self._shell.recv(65536)
+        except TimeoutError:
+            data = b""
+        if not data:
+            self._read(0)
+            raise AssertionError(f"in the machine, {command}: no answer; console:\n{self.text}")
+        return data
+
+    def sh(self, command, timeout=20):
+        """The stripped output of a command that must succeed."""
+        status, output = self.run(command, timeout)
+        assert status == 0, f"in the machine, {command}: exit {status}: {output}"
+        return output.strip()
+
+    def wait_sh(self, command, timeout=10):
+        """Until a command succeeds."""
+        wait_until(lambda: self.run(command)[0] == 0, timeout, command, interval=0.02)
+
+    def sleeper(self, before=""):
+        """Starts a sleeper with three more threads; its pid."""
+        return int(self.sh(f"{before} setsid /t/sleeper 3 >/dev/null 3>&- & echo $!"))
+
+    def is_stopped(self, pid):
+        states = self.sh(f"cat /proc/{pid}/task/*/stat").splitlines()
+        return all(line.rpartition(")")[2].split()[0] == "T" for line in states)
+
+    def agent(self, state, args=(), handshake=True):
+        """Starts the agent on a state directory; close() ends the channel, .inner is its pid in there."""
+        port = next(self._ports)
+        agent = Agent(state=state, argv=[sys.executable, "-c", _CONNECT, str(self.folder / str(port))])
+        words = " ".join(map(shlex.quote, ["serve", "--state", state, *args]))
+        # The channel cannot be opened twice, hence one descriptor for both. An agent that starts before the
+        # machine has heard of our side reads the end: again then.
+        agent.inner = int(self.sh(f"setsid /t/mayhem-agent {words} <>/dev/vport0p{port} >&0 2>>/tmp/agent.log 3>&- & echo $!"))
+        if handshake:
+            agent.handshake()
+        return agent
+
+    def leases(self, state):
+        """The records of a state directory in there, {key: Lease}."""
+        text = self.sh(f"cd {state} && tar -cf - leases ended 2>/dev/null | gzip | base64; cd /")
+        with tempfile.TemporaryDirectory() as folder:
+            with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text))) as tar:
+                tar.extractall(folder)
+            return leases(folder)
+
+    # -- its end
 
     def reset(self):
         """The host is gone, in the middle of whatever it did."""
@@ -243,7 +357,8 @@ class Machine:
             return
         if self.popen.poll() is None:
             self.reset()
-        self.popen.stdin.close()
+        if self._shell:
+            self._shell.close()
         self.popen.stdout.close()
         os.close(self.pidfd)
         self.pidfd = -1
