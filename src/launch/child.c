@@ -18,45 +18,20 @@
 #include "os/kernel_abi.h"
 #include "os/pidfd.h"
 
-#define CHILD_KEEP_MAX 32
 #define CHILD_EXIT_REFUSED 125
 
 static const char *const process_names[LAUNCH_KIND_MAX] = {"mh-holder", "mh-recover", "mh-watch", "mh-clerk",
 	"mh-service", "mh-probe", "mh-tool"};
 
-static void add_fd(int *fds, size_t *n, int fd)
-{
-	size_t i = *n;
-
-	if (fd < 0 || *n == CHILD_KEEP_MAX)
-		return;
-	for (; i > 0 && fds[i - 1] > fd; i--)
-		fds[i] = fds[i - 1];
-	fds[i] = fd;
-	(*n)++;
-}
-
 /* Close-on-exec does nothing for a child that does not exec: close all but the list, first of all. */
 static void close_others(const struct child_plan *p)
 {
-	int fds[CHILD_KEEP_MAX];
 	unsigned from = 0;
-	size_t n = 0;
 
-	add_fd(fds, &n, p->gatefd);
-	add_fd(fds, &n, p->statusfd);
-	add_fd(fds, &n, p->linkfd);
-	add_fd(fds, &n, p->leaffd);
-	add_fd(fds, &n, p->parent_pidfd);
-	add_fd(fds, &n, p->spec->cwdfd);
-	for (size_t i = 0; i < 3; i++)
-		add_fd(fds, &n, p->spec->stdfd[i]);
-	for (size_t i = 0; i < p->spec->n_keepfds; i++)
-		add_fd(fds, &n, p->spec->keepfds[i]);
-	for (size_t i = 0; i < n; i++) {
-		if ((unsigned)fds[i] > from)
-			syscall(SYS_close_range, from, (unsigned)fds[i] - 1, 0);
-		from = (unsigned)fds[i] + 1;
+	for (size_t i = 0; i < p->n_keep; i++) {
+		if ((unsigned)p->keep[i] > from)
+			syscall(SYS_close_range, from, (unsigned)p->keep[i] - 1, 0);
+		from = (unsigned)p->keep[i] + 1;
 	}
 	syscall(SYS_close_range, from, ~0U, 0);
 }

@@ -9,6 +9,8 @@ struct child_plan {
 	const struct launch_journal *journal;
 	const struct launch_record *rec;
 	int gatefd, statusfd, linkfd, leaffd;
+	const int *keep; /* sorted: what is not closed */
+	size_t n_keep;
 	int parent_pidfd; /* argv only: dies with its launcher */
 	bool join_leaf;
 	const char *const *paths; /* argv: candidates for the executable, NULL-ended */

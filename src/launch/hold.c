@@ -117,11 +117,39 @@ static int pipes_open(const struct launch_spec *spec, struct pipes *p)
 	return 0;
 }
 
+static int by_number(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+/* The descriptors that the child keeps, sorted, for it to close all between. Caller frees. */
+static int *keep_list(const struct launch_spec *spec, const int *own, size_t n_own, size_t *ret_n)
+{
+	int *list = calloc(spec->n_keepfds + n_own + 4, sizeof(*list));
+	size_t n = 0;
+
+	if (!list)
+		return NULL;
+	for (size_t i = 0; i < n_own; i++)
+		if (own[i] >= 0)
+			list[n++] = own[i];
+	for (size_t i = 0; i < 3; i++)
+		if (spec->stdfd[i] >= 0)
+			list[n++] = spec->stdfd[i];
+	for (size_t i = 0; i < spec->n_keepfds; i++)
+		list[n++] = spec->keepfds[i];
+	qsort(list, n, sizeof(*list), by_number);
+	*ret_n = n;
+	return list;
+}
+
 static int clone_held(const struct launch_spec *spec, const struct launch_journal *journal, struct launched *l,
 	struct pipes *p, struct err *err)
 {
 	struct exec_paths paths;
 	_close_ int self = -1;
+	_free_ int *keep = NULL;
+	size_t n_keep;
 	pid_t pid;
 
 	if (spec->argv) {
@@ -129,6 +157,9 @@ static int clone_held(const struct launch_spec *spec, const struct launch_journa
 		if (pidfd_open_pid(getpid(), &self) < 0)
 			return err_set(err, "launch.failed", errno, "pidfd", "cannot open our own pidfd");
 	}
+	keep = keep_list(spec, (const int[]){p->gate[0], p->status[1], p->link[1], l->leaffd, self, spec->cwdfd}, 6, &n_keep);
+	if (!keep)
+		return err_set(err, "launch.failed", ENOMEM, "clone", "no memory");
 	pid = clone_child(spec->domain, l->leaffd, &l->pidfd);
 	if (pid < 0)
 		return err_set(err, "launch.failed", errno, "clone", "cannot start a process");
@@ -141,6 +172,8 @@ static int clone_held(const struct launch_spec *spec, const struct launch_journa
 			.statusfd = p->status[1],
 			.linkfd = p->link[1],
 			.leaffd = l->leaffd,
+			.keep = keep,
+			.n_keep = n_keep,
 			.parent_pidfd = self,
 			.join_leaf = l->leaffd >= 0 && spec->domain->kill == CGROUP_KILL_V1_FREEZER,
 			.paths = spec->argv ? paths.list : NULL,

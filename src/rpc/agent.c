@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "lease/halt.h"
+#include "os/pidfd.h"
+#include "rpc/agent_state.h"
+
+#define EVENTS_AT_ONCE 64
+#define WRITE_CHUNK 4096 /* what a writable pipe takes without blocking */
+#define END_LIMIT_MS 60000
+#define MISSED_HEARTBEATS 3
+
+static const struct {
+	const char *name;
+	enum role role;
+} roles[] = {{"proc", ROLE_PROC}, {"fs", ROLE_FS}, {"res", ROLE_RES}, {"net", ROLE_NET}, {"engine", ROLE_ENGINE},
+	{"host", ROLE_HOST}, {"job", ROLE_JOB}};
+
+int agent_parse_roles(const char *list, unsigned *ret, struct err *err)
+{
+	unsigned mask = 0;
+
+	while (*list) {
+		size_t len = strcspn(list, ","), i = 0;
+		char name[16];
+
+		while (len && *list == ' ')
+			list++, len--;
+		snprintf(name, sizeof(name), "%.*s", (int)(len < 15 ? len : 15), list);
+		name[strcspn(name, " ")] = '\0';
+		while (name[0] && i < ARRAY_SIZE(roles) && !text_equal(roles[i].name, name))
+			i++;
+		if (i == ARRAY_SIZE(roles)) {
+			err_set(err, "params.range", 0, "roles", "no role `%s`", name);
+			err_remedy(err, "roles are proc, fs, res, net, engine, host, job");
+			return -EINVAL;
+		}
+		if (name[0])
+			mask |= roles[i].role;
+		list += len + (list[len] == ',');
+	}
+	*ret = mask;
+	return 0;
+}
+
+int agent_watch(struct agent *a, struct source *s, int fd, void (*ready)(struct agent *, struct source *))
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.ptr = s};
+
+	s->fd = fd;
+	s->ready = ready;
+	return epoll_ctl(a->epollfd, EPOLL_CTL_ADD, fd, &e) < 0 ? -errno : 0;
+}
+
+void agent_unwatch(struct agent *a, struct source *s)
+{
+	if (s->fd >= 0 && s->ready)
+		epoll_ctl(a->epollfd, EPOLL_CTL_DEL, s->fd, NULL);
+	s->ready = NULL;
+	s->fd = -1;
+}
+
+/* stdin is read only while there is room for what the answers may need. */
+static void mind_input(struct agent *a)
+{
+	bool want = !a->in_closed && a->out.len < AGENT_OUT_PAUSE;
+	struct epoll_event e = {.events = want ? EPOLLIN : 0, .data.ptr = &a->in};
+
+	if (!a->in_always_ready && !a->in_closed)
+		epoll_ctl(a->epollfd, EPOLL_CTL_MOD, STDIN_FILENO, &e);
+}
+
+static bool is_writable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/*
+ * stdout is left blocking, because whoever started us may share it: a pipe
+ * that polls writable takes PIPE_BUF bytes, a socket is asked not to wait.
+ */
+static ssize_t write_some(const char *data, size_t len)
+{
+	ssize_t n = send(STDOUT_FILENO, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n < 0 && errno == ENOTSOCK)
+		n = write(STDOUT_FILENO, data, len < WRITE_CHUNK ? len : WRITE_CHUNK);
+	return n < 0 ? -errno : n;
+}
+
+static void flush(struct agent *a)
+{
+	struct epoll_event e = {.data.ptr = &a->outsrc};
+
+	while (a->out.len && !a->out_broken && is_writable(STDOUT_FILENO)) {
+		ssize_t n = write_some(buf_peek(&a->out), a->out.len);
+
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN)
+			break;
+		if (n < 0) {
+			a->out_broken = true; /* nobody will ever read us again */
+			agent_begin_end(a, false);
+			break;
+		}
+		buf_consume(&a->out, (size_t)n);
+	}
+	e.events = a->out.len && !a->out_broken ? EPOLLOUT : 0;
+	epoll_ctl(a->epollfd, EPOLL_CTL_MOD, STDOUT_FILENO, &e);
+	mind_input(a);
+}
+
+/* Takes frame. What does not fit is refused by name: an answer is never cut. */
+static int queue_frame(struct agent *a, json_t *frame)
+{
+	_json_ json_t *owned = frame;
+	_free_ char *text = frame ? json_dumps(frame, JSON_COMPACT) : NULL;
+	size_t len = text ? strlen(text) : 0;
+
+	if (!text)
+		return -ENOMEM;
+	if (len > FRAME_MAX)
+		return -EMSGSIZE;
+	if (a->out_broken)
+		return 0;
+	if (a->out.len + len + 1 > a->out.max)
+		return -ENOBUFS;
+	buf_append(&a->out, text, len);
+	return buf_append(&a->out, "\n", 1);
+}
+
+void agent_reply(struct agent *a, const json_t *id, json_t *result)
+{
+	int r = queue_frame(a, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result));
+	struct err err;
+
+	if (r == 0)
+		return;
+	err_set(&err, "frame.too_long", 0, "reply", "the answer does not fit into a frame");
+	agent_error(a, id, RPC_INTERNAL_ERROR, &err);
+}
+
+void agent_error(struct agent *a, const json_t *id, int code, const struct err *err)
+{
+	json_t *data = json_pack("{s:s, s:s}", "reason", err->code, "stage", err->stage);
+
+	if (err->remedy[0])
+		json_object_set_new(data, "remedy", json_string(err->remedy));
+	queue_frame(a, json_pack("{s:s, s:O, s:{s:i, s:s, s:o}}", "jsonrpc", "2.0", "id", id, "error", "code", code,
+			       "message", err->text, "data", data));
+}
+
+void agent_notify(struct agent *a, const char *method, json_t *params)
+{
+	_json_ json_t *owned = params;
+	char at[CLOCK_UTC_SIZE];
+
+	if (!a->events)
+		return;
+	json_object_set_new(params, "seq", json_integer((json_int_t)++a->event_seq));
+	json_object_set_new(params, "at", json_string(clock_format_utc(clock_utc_ms(), at)));
+	/* Events make way for answers. */
+	if (a->out.len > AGENT_OUT_PAUSE ||
+		queue_frame(a, json_pack("{s:s, s:s, s:O}", "jsonrpc", "2.0", "method", method, "params", params)) < 0)
+		a->events_dropped++;
+}
+
+static void on_line(struct agent *a, const char *line, size_t len)
+{
+	struct frame f = {0};
+	struct err err = {0};
+	json_t *id;
+	int code;
+
+	a->last_frame_ms = clock_boottime_ms();
+	if (frame_parse(line, len, &f, &id, &code, &err) < 0) {
+		agent_error(a, id, code, &err);
+		json_decref(id);
+		return;
+	}
+	if (f.kind == FRAME_REQUEST)
+		agent_dispatch(a, &f);
+	frame_free(&f);
+}
+
+static void on_too_long(struct agent *a)
+{
+	_json_ json_t *none = json_null();
+	struct err err;
+
+	err_set(&err, "frame.too_long", 0, "frame", "a line is longer than %u bytes", FRAME_MAX);
+	agent_error(a, none, RPC_INVALID_REQUEST, &err);
+}
+
+static void take_lines(struct agent *a)
+{
+	const char *line;
+	size_t len;
+
+	for (;;) {
+		enum frame_next n = frame_reader_next(&a->reader, &line, &len);
+
+		if (n == FRAME_NEED_MORE)
+			return;
+		if (n == FRAME_LINE)
+			on_line(a, line, len);
+		else
+			on_too_long(a);
+	}
+}
+
+static void on_input(struct agent *a, struct source *s)
+{
+	char *at;
+	ssize_t n;
+
+	if (a->in_closed || a->out.len >= AGENT_OUT_PAUSE)
+		return;
+	at = buf_reserve(&a->reader.in, 65536);
+	n = at ? read(s->fd, at, 65536) : -1;
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return;
+	if (n <= 0) {
+		a->in_closed = true;
+		if (!a->in_always_ready)
+			agent_unwatch(a, &a->in);
+		agent_begin_end(a, false);
+		return;
+	}
+	buf_commit(&a->reader.in, (size_t)n);
+	take_lines(a);
+}
+
+static void on_output(struct agent *a, struct source *s _unused_)
+{
+	flush(a);
+}
+
+static void on_signal(struct agent *a, struct source *s)
+{
+	struct signalfd_siginfo si;
+
+	if (read(s->fd, &si, sizeof(si)) != sizeof(si))
+		return;
+	agent_begin_end(a, true);
+}
+
+static void on_inotify(struct agent *a, struct source *s)
+{
+	char buf[4096];
+
+	/* What changed matters little: the halt is looked at anew. */
+	while (read(s->fd, buf, sizeof(buf)) > 0)
+		;
+	agent_check_halt(a);
+}
+
+/*
+ * The end: nothing more is accepted; what lives is undone, at once when we
+ * were told to by a signal, else once what is being injected was answered.
+ */
+void agent_begin_end(struct agent *a, bool interrupt)
+{
+	if (interrupt)
+		a->interrupted = true;
+	if (!a->ending) {
+		a->ending = true;
+		a->end_limit_ms = clock_boottime_ms() + END_LIMIT_MS;
+	}
+	for (struct entry *e = a->entries; e; e = e->next)
+		if (e->holder && !e->survive && (e->active || a->interrupted))
+			agent_entry_release(a, e, LEASE_END_AGENT_LOST);
+	if (!a->in_closed && a->interrupted) {
+		a->in_closed = true;
+		if (!a->in_always_ready)
+			agent_unwatch(a, &a->in);
+	}
+}
+
+static bool is_over(const struct agent *a)
+{
+	if (!a->ending)
+		return false;
+	if (clock_until_ms(a->end_limit_ms) == 0)
+		return true;
+	if (json_array_size(a->queued) || a->tasks_running)
+		return false;
+	for (const struct entry *e = a->entries; e; e = e->next)
+		if ((e->holder && !e->survive) || e->recoverer)
+			return false;
+	for (const struct clerk *c = a->clerks; c; c = c->next)
+		if (c->id && !c->answered)
+			return false;
+	return a->ready && (a->out.len == 0 || a->out_broken);
+}
+
+/* Milliseconds until something is due by itself. */
+static int next_due(struct agent *a)
+{
+	uint64_t now = clock_boottime_ms(), due = now + 60000;
+
+	if (a->in_always_ready && !a->in_closed && a->out.len < AGENT_OUT_PAUSE)
+		return 0;
+	if (a->heartbeat_ms && !a->ending && a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms < due)
+		due = a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms;
+	if (a->ending && a->end_limit_ms < due)
+		due = a->end_limit_ms;
+	return due > now ? (int)(due - now) + 1 : 0;
+}
+
+static void check_heartbeat(struct agent *a)
+{
+	if (!a->heartbeat_ms || a->ending ||
+		clock_boottime_ms() < a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms)
+		return;
+	log_warn("agent", "no frame for %d heartbeats: the channel is lost", MISSED_HEARTBEATS);
+	a->in_closed = true;
+	if (!a->in_always_ready)
+		agent_unwatch(a, &a->in);
+	/* Whoever is behind the dead channel will not read either. */
+	a->out_broken = true;
+	agent_begin_end(a, true);
+}
+
+static void run(struct agent *a)
+{
+	struct epoll_event events[EVENTS_AT_ONCE];
+
+	while (!is_over(a)) {
+		int n = epoll_wait(a->epollfd, events, EVENTS_AT_ONCE, next_due(a));
+
+		for (int i = 0; i < n; i++) {
+			struct source *s = events[i].data.ptr;
+
+			if (s->ready)
+				s->ready(a, s);
+		}
+		if (a->in_always_ready && !a->in_closed)
+			on_input(a, &a->in);
+		check_heartbeat(a);
+		if (a->ending)
+			agent_begin_end(a, false); /* what became active since is undone too */
+		flush(a);
+		agent_forget_clerks(a);
+		if (n > 0)
+			agent_forget_entries(a);
+	}
+}
+
+static int watch_standard_streams(struct agent *a)
+{
+	int r = agent_watch(a, &a->in, STDIN_FILENO, on_input);
+
+	/* A regular file cannot be watched, and never needs to be. */
+	if (r == -EPERM)
+		a->in_always_ready = true;
+	else if (r < 0)
+		return r;
+	r = agent_watch(a, &a->outsrc, STDOUT_FILENO, on_output);
+	if (r == -EEXIST || r == -EPERM)
+		return 0;
+	return r;
+}
+
+static int watch_signals(struct agent *a)
+{
+	sigset_t mask;
+	int fd;
+
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? -errno : agent_watch(a, &a->signals, fd, on_signal);
+}
+
+/* Without inotify (there are few per user) a halt still ends every holder by SIGTERM. */
+static void watch_halt(struct agent *a)
+{
+	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	const uint32_t what = IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_MOVED_FROM | IN_ATTRIB;
+
+	if (fd < 0) {
+		log_warn("agent", "no inotify: a halt is seen at the next request only");
+		return;
+	}
+	inotify_add_watch(fd, a->store.dir.path, what);
+	inotify_add_watch(fd, HALT_HOST_DIR, what);
+	agent_watch(a, &a->inotify, fd, on_inotify);
+}
+
+static void find_ancestors(struct agent *a)
+{
+	pid_t pid = getpid();
+	struct proc_stat st;
+
+	while (pid > 1 && a->n_ancestors < AGENT_ANCESTORS_MAX && procfs_read_stat(pid, &st) == 0) {
+		a->ancestors[a->n_ancestors++] = pid;
+		pid = st.ppid;
+	}
+}
+
+/* Many holders need many descriptors; the hard limit is the host's word, the soft one a habit. */
+static void lift_descriptor_limit(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < rl.rlim_max) {
+		rl.rlim_cur = rl.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &rl);
+	}
+}
+
+static int add_policies(struct agent *a, struct err *err)
+{
+	int r = policy_add_host_file(&a->policy, err);
+
+	if (r == 0 && a->options.policy_file)
+		r = policy_add_file(&a->policy, a->options.policy_file, err);
+	return r;
+}
+
+static void name_agent(struct agent *a)
+{
+	struct proc_stat st = {0};
+
+	procfs_read_stat(getpid(), &st);
+	snprintf(a->agent_id, sizeof(a->agent_id), "ag-%s-%.8s-%d-%llu", a->kernel.hostname, a->store.boot_id, getpid(),
+		(unsigned long long)st.start_ticks);
+	snprintf(a->owner, sizeof(a->owner), "uid:%u", geteuid());
+}
+
+static int set_up(struct agent *a, struct err *err)
+{
+	int r = add_policies(a, err);
+
+	if (r < 0)
+		return r;
+	r = lease_store_open(a->options.state_dir, true, &a->store, err);
+	if (r < 0)
+		return r;
+	kernel_probe(&a->kernel);
+	name_agent(a);
+	find_ancestors(a);
+	lift_descriptor_limit();
+	if (pidfd_open_pid(getpid(), &a->self_pidfd) < 0)
+		return err_set(err, "launch.failed", errno, "start", "cannot open our own pidfd");
+	a->epollfd = epoll_create1(EPOLL_CLOEXEC);
+	r = a->epollfd < 0 ? -errno : watch_signals(a);
+	if (r == 0)
+		r = watch_standard_streams(a);
+	if (r < 0)
+		return err_set(err, "launch.failed", -r, "start", "cannot watch the standard streams");
+	watch_halt(a);
+	a->halted = halt_is_on(&a->store, NULL);
+	a->last_frame_ms = clock_boottime_ms();
+	a->next_hint = 1;
+	a->queued = json_array();
+	frame_reader_init(&a->reader);
+	buf_init(&a->out, AGENT_OUT_MAX);
+	return agent_recover_start(a, err);
+}
+
+static void tear_down(struct agent *a)
+{
+	agent_clerks_free(a);
+	agent_entries_free(a);
+	agent_tasks_free(a);
+	json_decref(a->queued);
+	frame_reader_free(&a->reader);
+	buf_free(&a->out);
+	policy_free(&a->policy);
+	close_now(&a->signals.fd);
+	close_now(&a->inotify.fd);
+	close_now(&a->epollfd);
+	close_now(&a->self_pidfd);
+	cgroup_domain_prune(&a->store.domain);
+	lease_store_close(&a->store);
+}
+
+int agent_serve(const struct agent_options *o, int *ret_code, struct err *err)
+{
+	struct agent *a = calloc(1, sizeof(*a));
+	int r;
+
+	if (!a)
+		return err_set(err, "launch.failed", ENOMEM, "start", "no memory");
+	a->options = *o;
+	a->epollfd = a->self_pidfd = a->in.fd = a->outsrc.fd = a->signals.fd = a->inotify.fd = -1;
+	a->store = (struct lease_store){.dir = STATE_DIR_INIT, .hostclaimsfd = -1, .domain = CGROUP_DOMAIN_INIT};
+	policy_init(&a->policy);
+	r = set_up(a, err);
+	if (r == 0) {
+		run(a);
+		agent_leave_watcher(a);
+		*ret_code = a->dirty ? 7 : 0;
+	}
+	tear_down(a);
+	free(a);
+	return r;
+}
