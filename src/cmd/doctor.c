@@ -53,8 +53,7 @@ static void show_engines(const json_t *report)
 	json_t *engine;
 	size_t n;
 
-	json_array_foreach(json_object_get(report, "engines"), n, engine)
-	{
+	json_array_foreach(json_object_get(report, "engines"), n, engine) {
 		bool ok = json_bool_or(engine, "ok", false);
 		char text[256];
 
@@ -70,8 +69,7 @@ static void show_checks(const json_t *report)
 	json_t *check;
 	size_t n;
 
-	json_array_foreach(json_object_get(report, "checks"), n, check)
-	{
+	json_array_foreach(json_object_get(report, "checks"), n, check) {
 		const char *id = json_text_or(check, "id", "?");
 		const char *reason = json_text_or(check, "reason", NULL);
 		const char *need = json_text_or(check, "need", "");

@@ -15,8 +15,7 @@ static const json_t *find(const json_t *list, const char *id)
 	json_t *fault;
 	size_t n;
 
-	json_array_foreach((json_t *)list, n, fault)
-	{
+	json_array_foreach((json_t *)list, n, fault) {
 		if (text_equal(json_text_or(fault, "id", ""), id))
 			return fault;
 	}
@@ -29,8 +28,7 @@ static void join(const json_t *list, char *buf, size_t size)
 	size_t n;
 
 	buf[0] = '\0';
-	json_array_foreach((json_t *)list, n, word)
-	{
+	json_array_foreach((json_t *)list, n, word) {
 		size_t len = strlen(buf);
 
 		snprintf(buf + len, size - len, "%s%s", n ? " " : "",
@@ -46,8 +44,7 @@ static void show_table(const json_t *list)
 	size_t n;
 
 	table_add(&t, head);
-	json_array_foreach((json_t *)list, n, fault)
-	{
+	json_array_foreach((json_t *)list, n, fault) {
 		char longest[32];
 		const char *cells[] = {json_text_or(fault, "id", "?"),
 			json_text_or(fault, "risk", "?"),
@@ -94,8 +91,7 @@ static void show_params(const json_t *params)
 		return;
 	}
 	table_add(&t, head);
-	json_array_foreach((json_t *)params, n, param)
-	{
+	json_array_foreach((json_t *)params, n, param) {
 		char fallback[64], values[128];
 		const char *cells[] = {json_text_or(param, "name", "?"),
 			json_text_or(param, "type", "?"),

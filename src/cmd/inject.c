@@ -60,8 +60,7 @@ static int find_fault(struct injection *i, const char *id, struct err *err)
 
 static int read_params(struct injection *i, struct err *err)
 {
-	_json_ json_t *given = json_object();
-
+	i->given = json_object();
 	for (int n = 1; n < i->v->n_words; n++) {
 		const char *word = i->v->words[n], *eq = strchr(word, '=');
 		const struct param *p;
@@ -75,11 +74,11 @@ static int read_params(struct injection *i, struct err *err)
 		memcpy(name, word, (size_t)(eq - word));
 		name[eq - word] = '\0';
 		p = catalogue_param(i->entry, name);
-		if (json_object_set_new(given, name,
+		if (json_object_set_new(i->given, name,
 			    p ? catalogue_param_from_text(p, eq + 1) : json_string(eq + 1)) < 0)
 			return err_set(err, "params.type", 0, "words", "`%.64s` is no text", word);
 	}
-	return catalogue_check_params(i->entry, given, &i->params, err);
+	return catalogue_check_params(i->entry, i->given, &i->params, err);
 }
 
 static int read_duration(struct injection *i, struct err *err)
@@ -100,6 +99,19 @@ static int read_duration(struct injection *i, struct err *err)
 	if (i->ttl_ms < TTL_LEAST_MS)
 		i->ttl_ms = TTL_LEAST_MS;
 	return 0;
+}
+
+/* What no agent could do is refused before one is started. */
+static int check_kind(const struct injection *i, struct err *err)
+{
+	const char *kind = json_text_or(i->target, "kind", "");
+	enum target_kind known;
+
+	if (target_kind_from_name(kind, &known) == 0 && i->entry->targets & known)
+		return 0;
+	err_set(err, "target.kind", 0, "plan", "%s does not take a %s", i->entry->id, kind);
+	err_remedy(err, "`mayhem faults %s` lists what it takes", i->entry->id);
+	return -EINVAL;
 }
 
 static int check_risk(const struct injection *i, struct err *err)
@@ -137,7 +149,9 @@ static int plan(struct injection *i, struct err *err)
 		r = read_duration(i, err);
 	if (r == 0)
 		r = check_risk(i, err);
-	return r < 0 ? r : target_resolve(&w, &i->target, err);
+	if (r == 0)
+		r = target_resolve(&w, &i->target, err);
+	return r < 0 ? r : check_kind(i, err);
 }
 
 static void notice(void *arg, const char *method, const json_t *params)
@@ -203,8 +217,8 @@ static int run_injection(struct injection *i, struct err *err)
 	r = injection_start(i, err);
 	if (r < 0 || i->detach)
 		return r;
-	output_progress("%s: %s; Ctrl-C undoes it", json_text_or(i->lease, "id", "lease"),
-		i->detail);
+	output_progress("%s: %s%s", json_text_or(i->lease, "id", "lease"), i->detail,
+		injection_ended(i) ? "" : "; Ctrl-C undoes it");
 	return injection_watch(i, err);
 }
 

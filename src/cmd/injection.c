@@ -16,10 +16,11 @@
 void injection_close(struct injection *i)
 {
 	json_decref(i->target);
+	json_decref(i->given);
 	json_decref(i->params);
 	json_decref(i->checked);
 	json_decref(i->lease);
-	i->target = i->params = i->checked = i->lease = NULL;
+	i->target = i->given = i->params = i->checked = i->lease = NULL;
 	session_close(&i->session);
 }
 
@@ -45,7 +46,7 @@ static json_t *request(const struct injection *i, const char *phase)
 {
 	json_t *lease = json_pack("{s:s, s:s, s:s, s:o, s:O, s:I, s:o, s:b}", "run_id",
 		i->session.run_id, "fault_id", i->entry->id, "owner_agent", "mayhem", "target",
-		target_for_request(i->target), "params", i->params, "duration_ms",
+		target_for_request(i->target), "params", i->given, "duration_ms",
 		(json_int_t)i->duration_ms, "ttl_seconds",
 		i->ttl_ms % 1000 ? json_real((double)i->ttl_ms / 1000)
 				 : json_integer((json_int_t)(i->ttl_ms / 1000)),
@@ -100,8 +101,7 @@ static void cancel_tasks(struct injection *i)
 
 	if (client_call(i->session.client, "task.status", NULL, CANCEL_MS, &status, NULL) < 0)
 		return;
-	json_array_foreach(json_object_get(status, "tasks"), n, task)
-	{
+	json_array_foreach(json_object_get(status, "tasks"), n, task) {
 		uint64_t id;
 
 		if (text_equal(json_text_or(task, "state", ""), "running"))
@@ -163,8 +163,7 @@ static int refresh(struct injection *i, struct err *err)
 		json_pack("{s:s}", "run", i->session.run_id), SESSION_CALL_MS, &result, err);
 	if (r < 0)
 		return r;
-	json_array_foreach(json_object_get(result, "leases"), n, lease)
-	{
+	json_array_foreach(json_object_get(result, "leases"), n, lease) {
 		if (text_equal(json_text_or(lease, "id", ""), id)) {
 			keep_lease(i, lease);
 			break;

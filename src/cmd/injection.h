@@ -19,7 +19,8 @@ struct injection {
 	const struct invocation *v;
 	const struct fault_entry *entry;
 	json_t *target; /* as resolved here, then as the agent saw it */
-	json_t *params; /* checked */
+	json_t *given;	/* parameters as they were given: the agent reads them itself */
+	json_t *params; /* the same, checked and complete */
 	uint64_t duration_ms, ttl_ms;
 	bool detach;
 	struct session session;

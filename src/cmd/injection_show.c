@@ -77,8 +77,7 @@ static void print_reverse(const struct injection *i)
 		printf("none: what is supposed to start it again has to\n");
 		return;
 	}
-	json_array_foreach((json_t *)ops, n, op)
-	{
+	json_array_foreach((json_t *)ops, n, op) {
 		if (n)
 			printf("; ");
 		print_undo(op);

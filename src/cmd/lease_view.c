@@ -85,8 +85,7 @@ void lease_view_remedy(const json_t *lease)
 
 	if (notes)
 		fprintf(stderr, "%s: %s\n", json_text_or(lease, "id", "?"), notes);
-	json_array_foreach(json_object_get(lease, "remedy"), n, argv)
-	{
+	json_array_foreach(json_object_get(lease, "remedy"), n, argv) {
 		fputs("  ", stderr);
 		output_argv(stderr, argv);
 		putc('\n', stderr);

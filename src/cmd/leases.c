@@ -56,8 +56,7 @@ static int fetch(struct session *s, const struct invocation *v, json_t *list, js
 		page = next;
 		if (!*ret_first)
 			*ret_first = json_incref(page);
-		json_array_foreach(json_object_get(page, "leases"), n, lease)
-		{
+		json_array_foreach(json_object_get(page, "leases"), n, lease) {
 			if (wanted(v, lease))
 				json_array_append(list, lease);
 		}
@@ -95,12 +94,12 @@ static int show(const json_t *list)
 		return EXIT_OK;
 	}
 	table_add(&t, head);
-	json_array_foreach((json_t *)list, n, lease) add_row(&t, lease);
+	json_array_foreach((json_t *)list, n, lease)
+		add_row(&t, lease);
 	table_print(&t, stdout);
 	table_close(&t);
 	fflush(stdout);
-	json_array_foreach((json_t *)list, n, lease)
-	{
+	json_array_foreach((json_t *)list, n, lease) {
 		if (lease_view_is_dirty(lease))
 			lease_view_remedy(lease);
 	}

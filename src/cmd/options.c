@@ -178,7 +178,8 @@ static int take_option(int argc, char **argv, int *i, struct invocation *v, stru
 	if (!o->arg && w.value)
 		return err_set(err, "usage", 0, "options", "`--%s` takes no value", o->name);
 	if (o->arg && !w.value) {
-		if (*i + 1 >= argc)
+		/* What looks like an option is one: a value like that is written --name=VALUE. */
+		if (*i + 1 >= argc || text_has_prefix(argv[*i + 1], "--"))
 			return err_set(err, "usage", 0, "options", "`--%s` needs a value: %s",
 				o->name, o->arg);
 		w.value = argv[++*i];

@@ -226,8 +226,7 @@ void output_argv(FILE *f, const json_t *argv)
 	json_t *word;
 	size_t i;
 
-	json_array_foreach((json_t *)argv, i, word)
-	{
+	json_array_foreach((json_t *)argv, i, word) {
 		if (i)
 			putc(' ', f);
 		print_word(f, json_string_value(word) ? json_string_value(word) : "?");

@@ -77,6 +77,10 @@ const struct reason reasons[] = {
 		"Something failed that should not: no memory, or a defect of Mayhem. Leases are "
 		"safe: their holders are other processes.",
 		"Report it, with the message and --log-level debug."},
+	{"launch.failed", EXIT_AGENT,
+		"A process could not be started. The stage and the system's own message say why; "
+		"nothing was changed.",
+		"Look at limits of processes and descriptors on that host."},
 	{"lease.in_use", EXIT_NOT_COMPLETED,
 		"Another process is at work on that lease right now: its holder, or a recovery.",
 		"Wait a moment and look again with `mayhem leases`."},
@@ -92,10 +96,6 @@ const struct reason reasons[] = {
 		"No lease of that name is in the agent's state directory. Each user and each state "
 		"directory has leases of its own.",
 		"`mayhem leases --all` lists them; --state, --host and --sudo say where to look."},
-	{"launch.failed", EXIT_AGENT,
-		"A process could not be started. The stage and the system's own message say why; "
-		"nothing was changed.",
-		"Look at limits of processes and descriptors on that host."},
 	{"method.unknown", EXIT_AGENT,
 		"The agent does not know the request: it is older than the controller, or the name "
 		"is wrong.",
@@ -136,10 +136,6 @@ const struct reason reasons[] = {
 	{"session.ending", EXIT_AGENT,
 		"The agent's session is at its end: it undoes what it holds and takes nothing new.",
 		"Start a new session: run the command again."},
-	{"state.refused", EXIT_AGENT,
-		"The state directory cannot be trusted: another owner, writable by others, a link, "
-		"or on a network file system.",
-		"Name another by --state, or mend the one that the message names."},
 	{"store.failed", EXIT_AGENT,
 		"The agent could not write to its state directory, or not read it. Without a record "
 		"on disk nothing is changed.",

@@ -20,8 +20,7 @@ static void show_remedy(const json_t *remedy)
 	json_t *argv;
 	size_t n;
 
-	json_array_foreach((json_t *)remedy, n, argv)
-	{
+	json_array_foreach((json_t *)remedy, n, argv) {
 		fputs("    ", stdout);
 		output_argv(stdout, argv);
 		putchar('\n');
@@ -33,8 +32,7 @@ static void show_leases(const json_t *list)
 	json_t *lease;
 	size_t n;
 
-	json_array_foreach((json_t *)list, n, lease)
-	{
+	json_array_foreach((json_t *)list, n, lease) {
 		const char *mechanism = json_text_or(lease, "release_mechanism", "");
 		const char *notes = json_text_or(lease, "escalation_notes", NULL);
 

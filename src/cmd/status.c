@@ -15,8 +15,7 @@ static void add_leases(struct table *t, const json_t *list)
 	json_t *lease;
 	size_t n;
 
-	json_array_foreach((json_t *)list, n, lease)
-	{
+	json_array_foreach((json_t *)list, n, lease) {
 		char what[160], utc[CLOCK_UTC_SIZE], until[OUTPUT_TIME_SIZE];
 		const char *over = json_text_or(lease, "release_mechanism", "-");
 		const char *cells[] = {json_text_or(lease, "id", "?"),
@@ -72,7 +71,8 @@ static int run(struct invocation *v)
 		return code;
 	}
 	if (json_is_array(json_object_get(report, "stores"))) {
-		json_array_foreach(json_object_get(report, "stores"), n, store) show_store(store);
+		json_array_foreach(json_object_get(report, "stores"), n, store)
+			show_store(store);
 	} else {
 		show_store(report);
 	}

@@ -215,6 +215,9 @@ int transport_explain_exit(const struct transport *t, int code, int signo, struc
 	}
 	if (t->sudo && code == 1)
 		return sudo_refused(t, err);
+	if (code == 8)
+		return err_set(err, "agent.lost", 0, "start",
+			"the agent on %s could not start; it says why above", where);
 	if (code == 3) {
 		err_set(err, "agent.config", 0, "policy",
 			"the agent on %s refuses its policy file; it says why above", where);

@@ -24,7 +24,8 @@ struct agent_command {
 	const char *name;
 	const char *usage; /* behind the name */
 	const char *help;
-	const char *options; /* which of "state roles policy reason json plan sweep word" it takes */
+	const char
+		*options; /* which of "state roles policy reason json plan sweep word" it takes */
 	int (*run)(const struct agent_args *args);
 };
 

@@ -13,14 +13,17 @@
 #include "catalogue/catalogue.h"
 #include "cmd/agent/agent_cmd.h"
 #include "fault/fault.h"
+#include "launch/launch.h"
 #include "lease/store.h"
 #include "os/kernel.h"
 #include "os/mounts.h"
 
-static void check(json_t *checks, const char *id, bool ok, const char *need, const char *reason, const char *remedy)
+static void check(json_t *checks, const char *id, bool ok, const char *need, const char *reason,
+	const char *remedy)
 {
 	json_array_append_new(checks,
-		json_pack("{s:s, s:b, s:s, s:s, s:s}", "id", id, "ok", ok, "need", need, "reason", reason, "remedy", remedy));
+		json_pack("{s:s, s:b, s:s, s:s, s:s}", "id", id, "ok", ok, "need", need, "reason",
+			reason, "remedy", remedy));
 }
 
 /* How long one durable line takes here: a record like a lease's, written and taken away again. */
@@ -54,12 +57,13 @@ static json_t *look_at_state(const struct agent_args *args, json_t *checks, bool
 
 	if (lstat(args->state_dir, &st) < 0) {
 		*ret_ok = true;
-		return json_pack("{s:s, s:b, s:s}", "path", args->state_dir, "writable", true, "reason",
-			"made when it is first needed");
+		return json_pack("{s:s, s:b, s:s}", "path", args->state_dir, "writable", true,
+			"reason", "made when it is first needed");
 	}
 	if (lease_store_open(args->state_dir, false, &s, &err) < 0) {
 		*ret_ok = err.errnum == ENOENT; /* a folder that holds no store yet */
-		return json_pack("{s:s, s:b, s:s}", "path", args->state_dir, "writable", *ret_ok, "reason", err.text);
+		return json_pack("{s:s, s:b, s:s}", "path", args->state_dir, "writable", *ret_ok,
+			"reason", err.text);
 	}
 	ms = durable_write_ms(s.dir.leasesfd);
 	volatile_store = s.dir.is_volatile;
@@ -68,11 +72,12 @@ static json_t *look_at_state(const struct agent_args *args, json_t *checks, bool
 				    : "no runtime directory: only this state directory is minded",
 		s.hostclaimsfd >= 0 ? "" : "set XDG_RUNTIME_DIR");
 	if (volatile_store)
-		check(checks, "durable", false, "faults whose undo outlives a boot", "the state directory is in memory",
-			"name one on a disk with --state");
+		check(checks, "durable", false, "faults whose undo outlives a boot",
+			"the state directory is in memory", "name one on a disk with --state");
 	lease_store_close(&s);
 	*ret_ok = ms >= 0;
-	return json_pack("{s:s, s:b, s:f}", "path", args->state_dir, "writable", ms >= 0, "fsync_ms", ms);
+	return json_pack("{s:s, s:b, s:f}", "path", args->state_dir, "writable", ms >= 0,
+		"fsync_ms", ms);
 }
 
 static json_t *look_at_cgroups(json_t *checks)
@@ -90,11 +95,15 @@ static json_t *look_at_cgroups(json_t *checks)
 			if (*name)
 				json_object_set_new(controllers, name, json_string("v1"));
 	}
-	snprintf(kill, sizeof(kill), "%s%s%s", cgroup_kill_name(d.kill), d.mount[0] ? ":" : "", d.mount);
+	snprintf(kill, sizeof(kill), "%s%s%s", cgroup_kill_name(d.kill), d.mount[0] ? ":" : "",
+		d.mount);
 	check(checks, "kill", d.kill != CGROUP_KILL_NONE, "ending a whole process tree with proof",
-		d.kill != CGROUP_KILL_NONE ? kill : "no cgroup is ours: what a tool starts may outlive it",
-		d.kill != CGROUP_KILL_NONE ? "" : "systemd-run --user --scope -p Delegate=yes, or root");
-	return json_pack("{s:s, s:s, s:o}", "mode", cgroup_mode_name(d.mode), "kill", kill, "controllers", controllers);
+		d.kill != CGROUP_KILL_NONE ? kill
+					   : "no cgroup is ours: what a tool starts may outlive it",
+		d.kill != CGROUP_KILL_NONE ? ""
+					   : "systemd-run --user --scope -p Delegate=yes, or root");
+	return json_pack("{s:s, s:s, s:o}", "mode", cgroup_mode_name(d.mode), "kill", kill,
+		"controllers", controllers);
 }
 
 static bool on_path(const char *name)
@@ -121,22 +130,25 @@ static json_t *look_at_engines(void)
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
-		bool command = on_path(known[i].name), socket = access(known[i].socket, R_OK | W_OK) == 0;
+		bool command = on_path(known[i].name),
+		     socket = access(known[i].socket, R_OK | W_OK) == 0;
 		char endpoint[64];
 
 		if (!command && !socket)
 			continue;
 		snprintf(endpoint, sizeof(endpoint), "unix://%s", known[i].socket);
 		json_array_append_new(list,
-			json_pack("{s:s, s:s, s:s, s:b}", "name", known[i].name, "endpoint", socket ? endpoint : "no socket",
-				"version", command ? "command found" : "no command", "ok", command));
+			json_pack("{s:s, s:s, s:s, s:b}", "name", known[i].name, "endpoint",
+				socket ? endpoint : "no socket", "version",
+				command ? "command found" : "no command", "ok", command));
 	}
 	return list;
 }
 
 static void look_at_recovery(json_t *checks)
 {
-	bool timer = access("/etc/systemd/system/timers.target.wants/mayhem-recover.timer", F_OK) == 0;
+	bool timer =
+		access("/etc/systemd/system/timers.target.wants/mayhem-recover.timer", F_OK) == 0;
 
 	check(checks, "recovery", timer, "undoing after a reboot or the death of everything",
 		timer ? "mayhem-recover.timer is enabled" : "nobody recovers here by itself",
@@ -161,11 +173,14 @@ static void print_plainly(const json_t *report)
 	printf("host      %s, Linux %s, %s; you are uid %u\n", json_text_or(report, "host", "?"),
 		json_text_or(json_object_get(report, "kernel"), "release", "?"),
 		json_text_or(json_object_get(report, "kernel"), "arch", "?"), geteuid());
-	printf("%-9s state      %s\n", json_bool_or(json_object_get(report, "state_dir"), "writable", false) ? "ok" : "missing",
+	printf("%-9s state      %s\n",
+		json_bool_or(json_object_get(report, "state_dir"), "writable", false) ? "ok"
+										      : "missing",
 		json_text_or(json_object_get(report, "state_dir"), "path", "?"));
 	json_array_foreach(json_object_get(report, "checks"), i, c)
-		printf("%-9s %-10s %s%s%s\n", json_bool_or(c, "ok", false) ? "ok" : "missing", json_text_or(c, "id", "?"),
-			json_text_or(c, "reason", ""), json_text_or(c, "remedy", "")[0] ? ": " : "",
+		printf("%-9s %-10s %s%s%s\n", json_bool_or(c, "ok", false) ? "ok" : "missing",
+			json_text_or(c, "id", "?"), json_text_or(c, "reason", ""),
+			json_text_or(c, "remedy", "")[0] ? ": " : "",
 			json_text_or(c, "remedy", ""));
 }
 
@@ -176,17 +191,20 @@ static int run(const struct agent_args *args)
 	bool ok;
 
 	kernel_probe(&k);
+	k.clone3_cgroup = launch_can_enter_cgroup();
 	if (!k.sys_resource)
 		json_array_append_new(missing, json_string("sys_resource"));
 	state = look_at_state(args, checks, &ok);
 	cgroup = look_at_cgroups(checks);
 	check(checks, "pidfs", k.pidfs, "telling reused pids apart by the kernel's own word",
-		k.pidfs ? "pidfds have inodes of their own" : "before Linux 6.9: start time, executable, user and cgroup serve",
+		k.pidfs ? "pidfds have inodes of their own"
+			: "before Linux 6.9: start time, executable, user and cgroup serve",
 		"");
 	look_at_recovery(checks);
-	report = json_pack("{s:i, s:b, s:s, s:o, s:o, s:{s:i, s:o}, s:o, s:o, s:o, s:o}", "v", 1, "ok", ok, "host", k.hostname,
-		"kernel", kernel_to_json(&k), "cgroup", cgroup, "privileges", "uid", (int)geteuid(), "missing_caps", missing,
-		"state_dir", state, "engines", look_at_engines(), "checks", checks, "faults", count_faults());
+	report = json_pack("{s:i, s:b, s:s, s:o, s:o, s:{s:i, s:o}, s:o, s:o, s:o, s:o}", "v", 1,
+		"ok", ok, "host", k.hostname, "kernel", kernel_to_json(&k), "cgroup", cgroup,
+		"privileges", "uid", (int)geteuid(), "missing_caps", missing, "state_dir", state,
+		"engines", look_at_engines(), "checks", checks, "faults", count_faults());
 	if (args->json)
 		agent_print_json(report);
 	else

@@ -63,11 +63,11 @@ static int halt(const struct agent_args *args, struct lease_store *s)
 	}
 	h.ended -= h.live;
 	if (args->json)
-		agent_print_json(json_pack("{s:i, s:b, s:i, s:i, s:i}", "v", 1, "halted", true, "ended", (int)h.ended,
-			"live", (int)h.live, "dirty", (int)h.dirty));
+		agent_print_json(json_pack("{s:i, s:b, s:i, s:i, s:i}", "v", 1, "halted", true,
+			"ended", (int)h.ended, "live", (int)h.live, "dirty", (int)h.dirty));
 	else
-		printf("halted: %u ended, %u still live, %u dirty; `mayhem-agent resume` takes faults again\n", h.ended, h.live,
-			h.dirty);
+		printf("halted: %u ended, %u still live, %u dirty; `mayhem-agent resume` takes faults again\n",
+			h.ended, h.live, h.dirty);
 	return h.live || h.dirty ? AGENT_EXIT_DIRTY : 0;
 }
 
@@ -79,7 +79,8 @@ static int resume(const struct agent_args *args, struct lease_store *s)
 	if (r < 0 && r != -ENOENT)
 		return agent_fail(args, &err, AGENT_EXIT_CANNOT_START);
 	if (halt_is_on(s, NULL)) {
-		err_set(&err, "host.halted", 0, "resume", "the host is halted by " HALT_HOST_DIR "/" HALT_FILE);
+		err_set(&err, "host.halted", 0, "resume",
+			"the host is halted by " HALT_HOST_DIR "/" HALT_FILE);
 		err_remedy(&err, "rm " HALT_HOST_DIR "/" HALT_FILE);
 		return agent_fail(args, &err, AGENT_EXIT_CANNOT_START);
 	}
@@ -90,7 +91,8 @@ static int resume(const struct agent_args *args, struct lease_store *s)
 	return 0;
 }
 
-static int with_store(const struct agent_args *args, int (*fn)(const struct agent_args *, struct lease_store *))
+static int with_store(const struct agent_args *args,
+	int (*fn)(const struct agent_args *, struct lease_store *))
 {
 	struct lease_store store;
 	struct err err = {0};

@@ -24,8 +24,9 @@ void agent_print_json(json_t *j)
 int agent_fail(const struct agent_args *args, const struct err *err, int code)
 {
 	if (args->json)
-		agent_print_json(json_pack("{s:i, s:{s:i, s:s, s:s, s:s, s:i}}", "v", 1, "error", "code", code, "reason",
-			err->code, "message", err->text, "remedy", err->remedy, "exit", code));
+		agent_print_json(json_pack("{s:i, s:{s:i, s:s, s:s, s:s, s:i}}", "v", 1, "error",
+			"code", code, "reason", err->code, "message", err->text, "remedy",
+			err->remedy, "exit", code));
 	else
 		fprintf(stderr, "error: %s [%s]\n", err->text, err->code);
 	if (!args->json && err->remedy[0])
@@ -35,9 +36,10 @@ int agent_fail(const struct agent_args *args, const struct err *err, int code)
 
 static void print_help(FILE *f)
 {
-	fprintf(f, "usage: mayhem-agent COMMAND [OPTION…]\n\n"
-		   "The part of Mayhem that perturbs a host. A controller starts it; by hand it serves to look\n"
-		   "and to mend.\n\n");
+	fprintf(f,
+		"usage: mayhem-agent COMMAND [OPTION…]\n\n"
+		"The part of Mayhem that perturbs a host. A controller starts it; by hand it serves to look\n"
+		"and to mend.\n\n");
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		fprintf(f, "  %-8s %s\n", commands[i]->name, commands[i]->help);
 	fprintf(f, "\nmayhem-agent COMMAND --help says more. See mayhem-agent(8).\n");
@@ -52,7 +54,8 @@ static void print_command_help(const struct agent_command *c)
 
 static int usage(const char *what, const char *word)
 {
-	fprintf(stderr, "error: %s `%s` [usage]\n  mayhem-agent --help lists what there is\n", what, word);
+	fprintf(stderr, "error: %s `%s` [usage]\n  mayhem-agent --help lists what there is\n", what,
+		word);
 	return AGENT_EXIT_USAGE;
 }
 
@@ -68,7 +71,8 @@ static const char *value_of(char **argv, int *i, const char *name)
 
 static bool is_option(const char *word, const char *name)
 {
-	return text_has_prefix(word, name) && (word[strlen(name)] == '\0' || word[strlen(name)] == '=');
+	return text_has_prefix(word, name) &&
+		(word[strlen(name)] == '\0' || word[strlen(name)] == '=');
 }
 
 static bool takes(const struct agent_command *c, const char *option)
@@ -76,7 +80,8 @@ static bool takes(const struct agent_command *c, const char *option)
 	return strstr(c->options, option);
 }
 
-static int parse(const struct agent_command *c, char **argv, struct agent_args *args, const char **ret_state)
+static int parse(const struct agent_command *c, char **argv, struct agent_args *args,
+	const char **ret_state)
 {
 	const struct {
 		const char *name, *key;
@@ -95,7 +100,8 @@ static int parse(const struct agent_command *c, char **argv, struct agent_args *
 	for (int i = 0; argv[i]; i++) {
 		size_t k = 0;
 
-		while (k < ARRAY_SIZE(options) && !(takes(c, options[k].key) && is_option(argv[i], options[k].name)))
+		while (k < ARRAY_SIZE(options) &&
+			!(takes(c, options[k].key) && is_option(argv[i], options[k].name)))
 			k++;
 		if (k < ARRAY_SIZE(options) && options[k].flag) {
 			*options[k].flag = true;
@@ -136,7 +142,8 @@ static int run_command(const struct agent_command *c, char **argv)
 		return r;
 	if (state && !text_copy(args.state_dir, sizeof(args.state_dir), state))
 		return usage("too long:", "--state");
-	if (!state && takes(c, "state") && state_dir_default(args.state_dir, sizeof(args.state_dir), &err) < 0)
+	if (!state && takes(c, "state") &&
+		state_dir_default(args.state_dir, sizeof(args.state_dir), &err) < 0)
 		return agent_fail(&args, &err, AGENT_EXIT_CANNOT_START);
 	return c->run(&args);
 }
@@ -147,7 +154,8 @@ int main(int argc, char **argv)
 		print_help(stderr);
 		return AGENT_EXIT_USAGE;
 	}
-	if (text_equal(argv[1], "--help") || text_equal(argv[1], "-h") || text_equal(argv[1], "help")) {
+	if (text_equal(argv[1], "--help") || text_equal(argv[1], "-h") ||
+		text_equal(argv[1], "help")) {
 		print_help(stdout);
 		return 0;
 	}

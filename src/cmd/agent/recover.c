@@ -23,7 +23,8 @@ static void print_lease(const json_t *l)
 	size_t i;
 	json_t *v;
 
-	printf("%s: %s, %s", json_text_or(l, "id", "?"), json_text_or(l, "found", "?"), json_text_or(l, "did", "?"));
+	printf("%s: %s, %s", json_text_or(l, "id", "?"), json_text_or(l, "found", "?"),
+		json_text_or(l, "did", "?"));
 	printf(", now %s\n", json_text_or(l, "state", "?"));
 	if (!text_equal(json_text_or(l, "state", ""), "dirty"))
 		return;
@@ -43,15 +44,18 @@ static void print_report(const struct recover_report *rep)
 		printf("%s: %s; %s\n", json_text_or(v, "path", "?"), json_text_or(v, "why", "?"),
 			json_text_or(v, "kept_as", "left as it is"));
 	json_array_foreach(json_object_get(rep->doc, "orphans"), i, v)
-		printf("%s %s belongs to nobody%s\n", json_text_or(v, "kind", "?"), json_text_or(v, "name", "?"),
+		printf("%s %s belongs to nobody%s\n", json_text_or(v, "kind", "?"),
+			json_text_or(v, "name", "?"),
 			json_bool_or(v, "removed", false) ? ": removed" : "; --sweep removes it");
-	printf("%u seen, %u undone, %u left, %u dirty, %u unreadable\n", rep->seen, rep->undone, rep->left, rep->dirty,
-		rep->unreadable);
+	printf("%u seen, %u undone, %u left, %u dirty, %u unreadable\n", rep->seen, rep->undone,
+		rep->left, rep->dirty, rep->unreadable);
 }
 
 static int run(const struct agent_args *args)
 {
-	struct recover_opts opts = {.plan = args->plan, .sweep = args->sweep, .find_steps = fault_find_steps};
+	struct recover_opts opts = {.plan = args->plan,
+		.sweep = args->sweep,
+		.find_steps = fault_find_steps};
 	struct recover_report rep = {0};
 	struct lease_store store;
 	struct err err = {0};

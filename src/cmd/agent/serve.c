@@ -17,7 +17,9 @@ static int run(const struct agent_args *args)
 	if (args->roles && agent_parse_roles(args->roles, &o.roles, &err) < 0)
 		return agent_fail(args, &err, AGENT_EXIT_USAGE);
 	if (agent_serve(&o, &code, &err) < 0)
-		return agent_fail(args, &err, err_is(&err, "config.policy") ? AGENT_EXIT_POLICY : AGENT_EXIT_CANNOT_START);
+		return agent_fail(args, &err,
+			err_is(&err, "config.policy") ? AGENT_EXIT_POLICY
+						      : AGENT_EXIT_CANNOT_START);
 	return code;
 }
 

@@ -56,7 +56,8 @@ static void add_store(json_t *stores, const char *path, bool *ret_dirty)
 		return;
 	if (lease_store_open(resolved, false, &s, &err) < 0) {
 		json_array_append_new(stores,
-			json_pack("{s:s, s:b, s:s}", "state_dir", resolved, "readable", false, "reason", err.text));
+			json_pack("{s:s, s:b, s:s}", "state_dir", resolved, "readable", false,
+				"reason", err.text));
 		return;
 	}
 	w.leases = json_array();
@@ -65,8 +66,8 @@ static void add_store(json_t *stores, const char *path, bool *ret_dirty)
 	lease_each(&s, true, add_lease, &w);
 	*ret_dirty |= w.dirty;
 	json_array_append_new(stores,
-		json_pack("{s:s, s:b, s:b, s:o}", "state_dir", s.dir.path, "readable", true, "halted", halt_is_on(&s, NULL),
-			"leases", w.leases));
+		json_pack("{s:s, s:b, s:b, s:o}", "state_dir", s.dir.path, "readable", true,
+			"halted", halt_is_on(&s, NULL), "leases", w.leases));
 	lease_store_close(&s);
 }
 
@@ -87,7 +88,8 @@ static void add_homes(json_t *stores, bool *ret_dirty)
 		if (!home || home[0] != '/')
 			continue;
 		home[strcspn(home, ":")] = '\0';
-		if (snprintf(path, sizeof(path), "%s/.local/state/mayhem", home) < (int)sizeof(path))
+		if (snprintf(path, sizeof(path), "%s/.local/state/mayhem", home) <
+			(int)sizeof(path))
 			add_store(stores, path, ret_dirty);
 	}
 }
@@ -104,7 +106,8 @@ static void add_claimed(json_t *stores, bool *ret_dirty)
 		_json_ json_t *claim = NULL;
 		size_t len;
 
-		if (e->d_name[0] == '.' || file_read_at(dirfd(d), e->d_name, 8192, &text, &len) < 0 ||
+		if (e->d_name[0] == '.' ||
+			file_read_at(dirfd(d), e->d_name, 8192, &text, &len) < 0 ||
 			json_parse(text, len, &claim, NULL) < 0)
 			continue;
 		add_store(stores, json_text_or(claim, "state_dir", "/nonexistent"), ret_dirty);
@@ -117,16 +120,19 @@ static void print_store(const json_t *s)
 	json_t *l;
 
 	if (!json_bool_or(s, "readable", false)) {
-		printf("%s: %s\n", json_text_or(s, "state_dir", "?"), json_text_or(s, "reason", "may not be read"));
+		printf("%s: %s\n", json_text_or(s, "state_dir", "?"),
+			json_text_or(s, "reason", "may not be read"));
 		return;
 	}
-	printf("%s%s\n", json_text_or(s, "state_dir", "?"), json_bool_or(s, "halted", false) ? " (halted)" : "");
+	printf("%s%s\n", json_text_or(s, "state_dir", "?"),
+		json_bool_or(s, "halted", false) ? " (halted)" : "");
 	json_array_foreach(json_object_get(s, "leases"), i, l)
-		printf("  %-12s %-10s %-14s pid %lld (%s), run %s, by %s\n", json_text_or(l, "id", "?"),
-			json_text_or(l, "state", "?"), json_text_or(l, "fault_id", "?"),
+		printf("  %-12s %-10s %-14s pid %lld (%s), run %s, by %s\n",
+			json_text_or(l, "id", "?"), json_text_or(l, "state", "?"),
+			json_text_or(l, "fault_id", "?"),
 			(long long)json_int_or(json_object_get(l, "target"), "pid", 0),
-			json_text_or(json_object_get(l, "target"), "comm", "?"), json_text_or(l, "run_id", "?"),
-			json_text_or(l, "owner", "?"));
+			json_text_or(json_object_get(l, "target"), "comm", "?"),
+			json_text_or(l, "run_id", "?"), json_text_or(l, "owner", "?"));
 }
 
 static int run(const struct agent_args *args)

@@ -7,8 +7,8 @@
 static int run(const struct agent_args *args)
 {
 	if (args->json)
-		agent_print_json(
-			json_pack("{s:i, s:s, s:s}", "v", 1, "agent", MAYHEM_VERSION, "protocol", FRAME_PROTOCOL));
+		agent_print_json(json_pack("{s:i, s:s, s:s}", "v", 1, "agent", MAYHEM_VERSION,
+			"protocol", FRAME_PROTOCOL));
 	else
 		printf("mayhem-agent %s, protocol %s\n", MAYHEM_VERSION, FRAME_PROTOCOL);
 	return 0;
