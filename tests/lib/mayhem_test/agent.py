@@ -238,12 +238,18 @@ class Agent:
         return leases(str(self.state), check)
 
     def record(self, key, check=True):
-        return self.records(check)[key]
+        from .records import lease
+        found = lease(str(self.state), key, check)
+        if found is None:
+            raise KeyError(key)
+        return found
 
     def wait_state(self, key, *states, timeout=5):
         """Waits until a lease's record says one of the states; the record."""
+        from .records import lease
+
         def there():
-            record = self.records().get(key)
+            record = lease(str(self.state), key)
             return record if record and record.state in states else None
         return wait_until(there, timeout, f"{key} is {' or '.join(states)}")
 

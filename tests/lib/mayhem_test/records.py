@@ -40,7 +40,8 @@ class Lease:
 
     @property
     def holder_pid(self):
-        return (self.body.get("holder") or {}).get("pid")
+        holder = self.body.get("holder") or {}
+        return (holder.get("identity") or holder).get("pid")
 
     @property
     def at_safe_end(self):
@@ -78,6 +79,18 @@ def read_log(path, check=True):
                 raise ValueError(f"{path}:{n}: checksum")
         lines.append(line)
     return Lease(path.name.removesuffix(".log"), path, lines)
+
+
+def lease(state_dir, key, check=True):
+    """One record, wherever it lies; None while there is none."""
+    for folder in ("leases", "ended", "leases"):  # it may be moved between two looks
+        try:
+            found = read_log(Path(state_dir) / folder / f"{key}.log", check)
+        except FileNotFoundError:
+            continue
+        if found.lines:
+            return found
+    return None
 
 
 def leases(state_dir, check=True):
