@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -17,6 +18,7 @@
 #include "rpc/frame.h"
 
 #define READ_STEP (64u << 10)
+#define DISMISS_MS 500
 #define EXIT_WAIT_MS 2000 /* between the end of its output and its exit */
 
 struct client {
@@ -33,7 +35,7 @@ struct client {
 	int64_t error_code;
 	int signo;
 	int exit_code, exit_signo;
-	bool eof, reaped, answered;
+	bool eof, reaped, answered, silent;
 };
 
 static int grow(char **buf, size_t *cap, size_t need)
@@ -303,6 +305,7 @@ static int step(struct client *c, uint64_t timeout_ms, struct err *err)
 	int r;
 
 	if (!keep_alive(c, now_ms)) {
+		c->silent = true;
 		err_set(err, "agent.lost", 0, "session", "no word from the agent on %s for %llu s",
 			transport_name(c->transport), (unsigned long long)c->o.quiet_ms / 1000);
 		err_remedy(err,
@@ -413,12 +416,26 @@ int client_call(struct client *c, const char *method, json_t *params, uint64_t t
 	return r < 0 ? r : client_wait(c, id, timeout_ms, ret_result, err);
 }
 
+/*
+ * Nobody answers any more, perhaps for ever: a connection that is cut says
+ * nothing. The transport is asked to go, and not waited for long; the agent
+ * misses us by itself. Returns until when.
+ */
+static uint64_t dismiss(struct client *c)
+{
+	c->out_len = 0;
+	if (!reap(c))
+		pidfd_signal(c->child.pidfd, SIGTERM);
+	return clock_boottime_ms() + DISMISS_MS;
+}
+
 int client_end(struct client *c, uint64_t timeout_ms, int *ret_code, struct err *err)
 {
 	uint64_t end_ms = clock_boottime_ms() + timeout_ms;
 
 	/* What is queued goes first; a few bytes into a pipe that is read. */
-	while (c->out_len && c->child.infd >= 0 && !c->eof && clock_until_ms(end_ms)) {
+	while (c->out_len && c->child.infd >= 0 && !c->eof && !c->silent &&
+		clock_until_ms(end_ms)) {
 		int r = step(c, clock_until_ms(end_ms), err);
 
 		if (r < 0)
@@ -426,6 +443,8 @@ int client_end(struct client *c, uint64_t timeout_ms, int *ret_code, struct err 
 	}
 	close_now(&c->child.infd);
 	c->o.ping_ms = c->o.quiet_ms = 0;
+	if (c->silent)
+		end_ms = dismiss(c);
 	while (!reap(c)) {
 		int r;
 
