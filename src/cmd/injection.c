@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "cmd/lease_view.h"
 #include "cmd/output.h"
 
 #define REFRESH_MS 1000
@@ -225,6 +226,20 @@ static int dirty(const struct injection *i, struct err *err)
 	return EXIT_DIRTY;
 }
 
+/* Whether it lasted: what was measured last before its end. Nothing measured is nothing shown. */
+static int check_effect(const struct injection *i, struct err *err)
+{
+	const json_t *seen = lease_view_observation(i->lease, "during");
+	const char *effect = json_text_or(seen, "effect", "unknown");
+
+	if (text_equal(effect, "present"))
+		return EXIT_OK;
+	err_set(err, "no_effect", 0, "observe", "the effect was %s before its end: %s", effect,
+		json_text_or(seen, "detail", "nobody measured it"));
+	err_remedy(err, "find out who took it away: a supervisor, or an operator");
+	return EXIT_NOT_COMPLETED;
+}
+
 int injection_verdict(const struct injection *i, struct err *err)
 {
 	static const struct {
@@ -258,5 +273,5 @@ int injection_verdict(const struct injection *i, struct err *err)
 		err_set(err, ends[n].code, 0, "end", "%s", ends[n].text);
 		return EXIT_NOT_COMPLETED;
 	}
-	return EXIT_OK;
+	return i->lease ? check_effect(i, err) : EXIT_OK;
 }

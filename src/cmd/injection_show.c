@@ -193,7 +193,7 @@ void injection_show_end(const struct injection *i, const char *status, const str
 			lease_view_remedy(i->lease);
 		return;
 	}
-	lease_view_measured(lease_view_last_observation(i->lease), seen, sizeof(seen));
+	lease_view_story(i->lease, seen, sizeof(seen));
 	printf("%s on %s: %s%s%s\n", i->entry->id,
 		target_text(json_object_get(i->lease, "target"), what, sizeof(what)),
 		i->entry->undo_kind == UNDO_IRREVERSIBLE ? "done, and there is nothing to undo"

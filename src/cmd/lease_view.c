@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cleanup.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cmd/output.h"
@@ -56,6 +57,42 @@ const json_t *lease_view_last_observation(const json_t *lease)
 	size_t n = json_array_size(list);
 
 	return n ? json_array_get(list, n - 1) : NULL;
+}
+
+const json_t *lease_view_observation(const json_t *lease, const char *phase)
+{
+	const json_t *found = NULL;
+	json_t *observation;
+	size_t n;
+
+	json_array_foreach(json_object_get(lease, "observations"), n, observation) {
+		if (text_equal(json_text_or(observation, "phase", ""), phase))
+			found = observation;
+	}
+	return found;
+}
+
+const char *lease_view_story(const json_t *lease, char *buf, size_t size)
+{
+	static const char *const phases[] = {"before", "during", "after"};
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(phases); i++) {
+		const json_t *observation = lease_view_observation(lease, phases[i]);
+		const json_t *value = json_object_get(observation, "value");
+
+		if (!json_is_number(value) || len >= size)
+			continue;
+		if (len == 0)
+			snprintf(buf, size, "%s", json_text_or(observation, "metric", "measured"));
+		else
+			snprintf(buf + len, size - len, ",");
+		len = strlen(buf);
+		snprintf(buf + len, size - len, " %g %s", json_number_value(value), phases[i]);
+		len = strlen(buf);
+	}
+	return buf;
 }
 
 const char *lease_view_measured(const json_t *observation, char *buf, size_t size)

@@ -21,6 +21,12 @@ const char *lease_view_end(const json_t *lease, char *buf);
 /* The newest observation, or NULL. */
 const json_t *lease_view_last_observation(const json_t *lease);
 
+/* The newest of a phase (before, during, after), or NULL. */
+const json_t *lease_view_observation(const json_t *lease, const char *phase);
+
+/* "process.stopped 0 before, 1 during, 0 after", as far as it was measured; "" when it was not. */
+const char *lease_view_story(const json_t *lease, char *buf, size_t size);
+
 /* "process.stopped 1 of 1", or "" */
 const char *lease_view_measured(const json_t *observation, char *buf, size_t size);
 

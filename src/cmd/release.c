@@ -43,7 +43,7 @@ static int show(const struct invocation *v, const json_t *result)
 			json_object_get(result, "reason"), "exit", code));
 		return code;
 	}
-	lease_view_measured(lease_view_last_observation(lease), seen, sizeof(seen));
+	lease_view_story(lease, seen, sizeof(seen));
 	printf("%s %s on %s: %s (%s)%s%s\n", json_text_or(lease, "id", "?"),
 		json_text_or(lease, "fault_id", "?"),
 		target_text(json_object_get(lease, "target"), what, sizeof(what)),
