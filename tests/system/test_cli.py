@@ -241,6 +241,7 @@ def test_inject_says_what_it_does(mayhem, sleeper):
     # One line an event, RFC 3339 first, no colour where there is no terminal.
     assert all(re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z ", line) for line in done.stderr.splitlines())
     assert f"{lease} active\n" in done.stderr and f"{lease} released\n" in done.stderr
+    assert "process.stopped 0 before, 1 during, 0 after" in done.stdout
     assert "\033" not in done.stdout + done.stderr
 
 
@@ -430,6 +431,15 @@ def test_a_target_that_ends_meanwhile(running, sleeper):
     assert answer["reason"] == "target_gone" and answer["lease"]["state"] == "released"
 
 
+def test_an_effect_that_is_taken_away(running, sleeper, state):
+    """Somebody continues the target: the fault did not last, and that is no success."""
+    run = running("inject", "proc.pause", "--pid", sleeper.pid, "--for", "2500ms", "--json")
+    wait_until(lambda: sleeper.stopped and only_lease(state).body.get("injected_at"))
+    sleeper.cont()
+    answer = read_json(run.wait(10), 6)
+    assert answer["reason"] == "no_effect" and answer["lease"]["release_mechanism"] == "normal"
+
+
 def test_a_target_that_is_gone(mayhem):
     with Sleeper() as s:
         pid = s.pid
@@ -559,6 +569,85 @@ def test_a_closed_stdout_is_no_death(state, sleeper):
     os.close(writer)
     assert done.returncode == 1 and not sleeper.stopped
     assert only_lease(state).state == "released"
+
+
+# -- what could not be undone
+
+DIRTY = {"id": "l-00000007", "run_id": "r-x", "fault_id": "proc.pause", "owner": "uid:0", "state": "dirty",
+         "target": {"kind": "process", "pid": 4711, "comm": "store"}, "duration_ms": 1000, "ttl_seconds": 120,
+         "created_at": "2026-01-02T03:04:05.678Z", "injected_at": "2026-01-02T03:04:05.700Z", "released_at": None,
+         "release_mechanism": "normal", "escalation_notes": "process 4711 does not continue", "observations": [],
+         "undo_kind": "recorded", "remedy": [["kill", "-CONT", "4711"], ["mayhem-agent", "recover", "--state", "/a b"]]}
+
+# Answers each method with what the test gives it, and ends with status 7 as an agent does that is left dirty.
+PUPPET = """#!/usr/bin/python3
+import json, sys
+answers = json.loads({answers!r})
+for line in sys.stdin:
+    frame = json.loads(line)
+    params = frame["params"]
+    key = params.get("phase") or frame["method"]
+    with open({log!r}, "a") as log:
+        log.write(json.dumps([frame["method"], params]) + "\\n")
+    print(json.dumps({{"jsonrpc": "2.0", "id": frame["id"], "result": answers.get(key, {{}})}}), flush=True)
+sys.exit({code})
+"""
+
+
+@pytest.fixture
+def puppet(tmp_path):
+    """puppet(answers) is the path of an agent that answers so; puppet.asked() is what it was asked."""
+    log = tmp_path / "asked"
+
+    def make(answers, code=7):
+        path = tmp_path / "puppet"
+        path.write_text(PUPPET.format(answers=json.dumps(answers), log=str(log), code=code))
+        path.chmod(0o755)
+        return str(path)
+
+    make.asked = lambda: [json.loads(line) for line in log.read_text().splitlines()]
+    return make
+
+
+def test_a_dirty_lease_is_told_with_its_remedy(mayhem, puppet, sleeper):
+    task = {"task_id": "t-000001", "state": "done", "ok": True, "reason": None, "detail": "stopped"}
+    live = {**DIRTY, "state": "active"}
+    agent = puppet({"check": {**task, "lease": live}, "inject": {**task, "lease": live},
+                    "lease.list": {"leases": [DIRTY], "next": None}})
+    done = mayhem("--agent", agent, "inject", "proc.pause", "--pid", sleeper.pid)
+    assert done.returncode == 7 and "[undo_failed]" in done.stderr
+    assert "process 4711 does not continue" in done.stderr
+    assert "\n  kill -CONT 4711\n  mayhem-agent recover --state '/a b'\n" in done.stderr
+    answer = read_json(mayhem("--agent", agent, "inject", "proc.pause", "--pid", sleeper.pid, "--json"), 7)
+    assert answer["dirty"] == ["l-00000007"] and answer["reason"] == "undo_failed" and answer["exit"] == 7
+    done = mayhem("--agent", agent, "leases")
+    assert done.returncode == 0 and "dirty" in done.stdout and "\n  kill -CONT 4711\n" in done.stderr
+
+
+def test_release_of_a_dirty_lease(mayhem, puppet):
+    agent = puppet({"lease.release": {"lease": DIRTY, "ok": False, "reason": "undo_failed"}})
+    done = mayhem("--agent", agent, "release", "l-00000007")
+    assert done.returncode == 7 and "dirty" in done.stdout and "\n  kill -CONT 4711\n" in done.stderr
+    answer = read_json(mayhem("--agent", agent, "release", "l-00000007", "--json"), 7)
+    assert answer["ok"] is False and answer["reason"] == "undo_failed" and answer["exit"] == 7
+
+
+def test_surrender(mayhem, puppet):
+    agent = puppet({"lease.release": {"lease": {**DIRTY, "state": "expired", "release_mechanism": "manual"},
+                                      "ok": True, "reason": None}}, code=0)
+    done = mayhem("--agent", agent, "release", "l-00000007", "--surrender", "--note", "continued by hand")
+    assert done.returncode == 0 and "expired (manual)" in done.stdout
+    method, params = puppet.asked()[-1]
+    assert method == "lease.release" and params["surrender"] is True and params["note"] == "continued by hand"
+    assert params["lease_id"] == "l-00000007" and params["run_id"].startswith("r-release-")
+
+
+def test_only_a_dirty_lease_is_surrendered(mayhem, sleeper, state):
+    assert mayhem("inject", "proc.pause", "--pid", sleeper.pid, "--for", "60s", "--detach").returncode == 0
+    lease = only_lease(state).id
+    done = mayhem("release", lease, "--surrender", "--note", "x")
+    assert done.returncode != 0 and sleeper.stopped and "[lease.in_use]" in done.stderr, done.stderr
+    assert mayhem("release", lease).returncode == 0
 
 
 # -- the other commands
