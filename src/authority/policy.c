@@ -17,16 +17,17 @@
 static const struct {
 	const char *name;
 	unsigned bit;
-} capability_names[] = {{"fault_inject", CAPABILITY_FAULT_INJECT}, {"fault_undo", CAPABILITY_FAULT_UNDO},
-	{"probe_run", CAPABILITY_PROBE_RUN}, {"resource_access", CAPABILITY_RESOURCE_ACCESS},
+} capability_names[] = {{"fault_inject", CAPABILITY_FAULT_INJECT},
+	{"fault_undo", CAPABILITY_FAULT_UNDO}, {"probe_run", CAPABILITY_PROBE_RUN},
+	{"resource_access", CAPABILITY_RESOURCE_ACCESS},
 	{"network_access", CAPABILITY_NETWORK_ACCESS}, {"shell_exec", CAPABILITY_SHELL_EXEC}};
 
-static const char *const file_keys[] = {"format", "allowed_faults", "allowed_resources", "capabilities",
-	"denied_faults", "protected", "max_duration_s", "max_leases", "windows", "risk_ceiling", "engines", "approve",
-	"metrics_file", "jobs"};
+static const char *const file_keys[] = {"format", "allowed_faults", "allowed_resources",
+	"capabilities", "denied_faults", "protected", "max_duration_s", "max_leases", "windows",
+	"risk_ceiling", "engines", "approve", "metrics_file", "jobs"};
 static const char *const handshake_keys[] = {"allowed_faults", "allowed_resources", "capabilities"};
-static const char *const text_lists[] = {"allowed_faults", "allowed_resources", "capabilities", "denied_faults",
-	"protected", "engines", "approve"};
+static const char *const text_lists[] = {"allowed_faults", "allowed_resources", "capabilities",
+	"denied_faults", "protected", "engines", "approve"};
 
 void policy_init(struct policy *p)
 {
@@ -68,16 +69,18 @@ static int check_lists(const json_t *doc, const char *name, struct err *err)
 		if (!list)
 			continue;
 		if (!json_is_array(list))
-			return err_set(err, CODE, 0, "policy", "%s: `%s` must be a list", name, text_lists[k]);
+			return err_set(err, CODE, 0, "policy", "%s: `%s` must be a list", name,
+				text_lists[k]);
 		json_array_foreach((json_t *)list, i, v)
 			if (!json_is_string(v) || !text_is_plain(json_string_value(v)))
-				return err_set(err, CODE, 0, "policy", "%s: `%s` must hold texts", name,
-					text_lists[k]);
+				return err_set(err, CODE, 0, "policy", "%s: `%s` must hold texts",
+					name, text_lists[k]);
 	}
 	return 0;
 }
 
-static int check_limits(const json_t *doc, const char *name, struct policy_layer *layer, struct err *err)
+static int check_limits(const json_t *doc, const char *name, struct policy_layer *layer,
+	struct err *err)
 {
 	static const char *const limits[] = {"max_duration_s", "max_leases"};
 	const json_t *ceiling = json_object_get(doc, "risk_ceiling");
@@ -86,19 +89,21 @@ static int check_limits(const json_t *doc, const char *name, struct policy_layer
 		const json_t *v = json_object_get(doc, limits[i]);
 
 		if (v && !json_is_null(v) && (!json_is_integer(v) || json_integer_value(v) < 0))
-			return err_set(err, CODE, 0, "policy", "%s: `%s` must be a number from 0, or null", name,
-				limits[i]);
+			return err_set(err, CODE, 0, "policy",
+				"%s: `%s` must be a number from 0, or null", name, limits[i]);
 	}
 	layer->risk_ceiling = RISK_HIGH;
-	if (ceiling && (!json_is_string(ceiling) ||
+	if (ceiling &&
+		(!json_is_string(ceiling) ||
 			risk_from_name(json_string_value(ceiling), &layer->risk_ceiling) < 0))
-		return err_set(err, CODE, 0, "policy", "%s: `risk_ceiling` must be low, medium, high or critical", name);
+		return err_set(err, CODE, 0, "policy",
+			"%s: `risk_ceiling` must be low, medium, high or critical", name);
 	return window_check_list(json_object_get(doc, "windows"), name, err);
 }
 
 /* Takes over doc. */
-static int add_layer(struct policy *p, const char *name, json_t *doc, const char *const *keys, size_t n_keys,
-	struct err *err)
+static int add_layer(struct policy *p, const char *name, json_t *doc, const char *const *keys,
+	size_t n_keys, struct err *err)
 {
 	_json_ json_t *owned = doc;
 	struct policy_layer layer = {0};
@@ -107,8 +112,8 @@ static int add_layer(struct policy *p, const char *name, json_t *doc, const char
 		return err_set(err, CODE, 0, "policy", "too many policies");
 	if (!json_is_object(doc))
 		return err_set(err, CODE, 0, "policy", "%s is not a JSON object", name);
-	if (json_check_keys(doc, keys, n_keys, name, CODE, err) < 0 || check_lists(doc, name, err) < 0 ||
-		check_limits(doc, name, &layer, err) < 0)
+	if (json_check_keys(doc, keys, n_keys, name, CODE, err) < 0 ||
+		check_lists(doc, name, err) < 0 || check_limits(doc, name, &layer, err) < 0)
 		return -EINVAL;
 	layer.capabilities = capability_mask(json_object_get(doc, "capabilities"));
 	layer.name = strdup(name);
@@ -139,10 +144,13 @@ int policy_add_host_file(struct policy *p, struct err *err)
 	struct stat st;
 
 	if (lstat(POLICY_HOST_FILE, &st) < 0)
-		return errno == ENOENT ? 0 : err_set(err, CODE, errno, "policy", "cannot look at " POLICY_HOST_FILE);
+		return errno == ENOENT
+			? 0
+			: err_set(err, CODE, errno, "policy", "cannot look at " POLICY_HOST_FILE);
 	if (!S_ISREG(st.st_mode) || st.st_uid != 0 || st.st_mode & 022) {
 		err_set(err, CODE, 0, "policy",
-			POLICY_HOST_FILE " must be a regular file, owned by root and writable by nobody else");
+			POLICY_HOST_FILE
+			" must be a regular file, owned by root and writable by nobody else");
 		err_remedy(err, "chown root " POLICY_HOST_FILE "; chmod go-w " POLICY_HOST_FILE);
 		return -EPERM;
 	}
@@ -156,7 +164,8 @@ int policy_add_file(struct policy *p, const char *path, struct err *err)
 
 int policy_add_handshake(struct policy *p, const json_t *capabilities, struct err *err)
 {
-	int r = add_layer(p, "handshake", json_deep_copy(capabilities), handshake_keys, ARRAY_SIZE(handshake_keys), err);
+	int r = add_layer(p, "handshake", json_deep_copy(capabilities), handshake_keys,
+		ARRAY_SIZE(handshake_keys), err);
 
 	if (r < 0 && err)
 		text_copy(err->code, sizeof(err->code), "params.type");
@@ -196,7 +205,8 @@ static int denied(const struct policy_layer *l, const char *code, const char *ke
 	return -EPERM;
 }
 
-static int check_lists_allow(const struct policy_layer *l, const struct policy_ask *ask, struct err *err)
+static int check_lists_allow(const struct policy_layer *l, const struct policy_ask *ask,
+	struct err *err)
 {
 	const json_t *faults = json_object_get(l->doc, "allowed_faults");
 	const json_t *resources = json_object_get(l->doc, "allowed_resources");
@@ -214,14 +224,16 @@ static int check_lists_allow(const struct policy_layer *l, const struct policy_a
 	return 0;
 }
 
-static int check_limits_allow(const struct policy_layer *l, const struct policy_ask *ask, struct err *err)
+static int check_limits_allow(const struct policy_layer *l, const struct policy_ask *ask,
+	struct err *err)
 {
 	const json_t *leases = json_object_get(l->doc, "max_leases");
 	const json_t *duration = json_object_get(l->doc, "max_duration_s");
 
 	if (json_is_integer(leases) && ask->live_leases >= (uint64_t)json_integer_value(leases))
 		return denied(l, "policy.denied", "max_leases", err);
-	if (json_is_integer(duration) && ask->duration_ms > (uint64_t)json_integer_value(duration) * 1000)
+	if (json_is_integer(duration) &&
+		ask->duration_ms > (uint64_t)json_integer_value(duration) * 1000)
 		return denied(l, "policy.denied", "max_duration_s", err);
 	if (!window_list_open(json_object_get(l->doc, "windows"), ask->now_utc_ms))
 		return denied(l, "policy.denied", "windows", err);
@@ -244,7 +256,8 @@ int policy_check_inject(const struct policy *p, const struct policy_ask *ask, st
 	}
 	/* Without any file everything is allowed but the critical. */
 	if (ask->risk == RISK_CRITICAL && p->n_layers == 0)
-		return err_set(err, "risk.ceiling", 0, "policy", "%s is critical, and no policy allows it", ask->fault_id);
+		return err_set(err, "risk.ceiling", 0, "policy",
+			"%s is critical, and no policy allows it", ask->fault_id);
 	return 0;
 }
 
@@ -252,7 +265,8 @@ int policy_check_capability(const struct policy *p, enum capability c, struct er
 {
 	for (size_t i = 0; i < p->n_layers; i++)
 		if (!(p->layers[i].capabilities & c))
-			return denied(&p->layers[i], "agent.capability.denied", "capabilities", err);
+			return denied(&p->layers[i], "agent.capability.denied", "capabilities",
+				err);
 	return 0;
 }
 
@@ -286,7 +300,8 @@ uint64_t policy_max_duration_ms(const struct policy *p)
 const char *policy_metrics_file(const struct policy *p)
 {
 	for (size_t i = 0; i < p->n_layers; i++) {
-		const char *path = json_string_value(json_object_get(p->layers[i].doc, "metrics_file"));
+		const char *path =
+			json_string_value(json_object_get(p->layers[i].doc, "metrics_file"));
 
 		if (path)
 			return path;

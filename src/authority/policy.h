@@ -29,8 +29,9 @@ enum capability { /* a mask */
 #define POLICY_HOST_FILE "/etc/mayhem/agent.json"
 
 struct policy_layer {
-	const char *name; /* "/etc/mayhem/agent.json", "--policy …", "handshake": for refusals; owned */
-	json_t *doc;	  /* owned; checked when it was added */
+	const char *
+		name; /* "/etc/mayhem/agent.json", "--policy …", "handshake": for refusals; owned */
+	json_t *doc; /* owned; checked when it was added */
 	unsigned capabilities;
 	enum risk risk_ceiling;
 };

@@ -40,7 +40,8 @@ static int parse_minutes(const char *s)
 {
 	uint64_t h, m;
 
-	if (strlen(s) != 5 || s[2] != ':' || text_parse_u64_n(s, 2, &h) < 0 || text_parse_u64_n(s + 3, 2, &m) < 0)
+	if (strlen(s) != 5 || s[2] != ':' || text_parse_u64_n(s, 2, &h) < 0 ||
+		text_parse_u64_n(s + 3, 2, &m) < 0)
 		return -EINVAL;
 	if (m > 59 || h * 60 + m > 24 * 60)
 		return -EINVAL;
@@ -54,15 +55,18 @@ int window_check_list(const json_t *list, const char *name, struct err *err)
 	json_t *w;
 
 	if (list && !json_is_array(list))
-		return err_set(err, "config.policy", 0, "policy", "%s: `windows` must be a list", name);
-	json_array_foreach((json_t *)list, i, w)
-	{
-		if (!json_is_object(w) || json_check_keys(w, keys, ARRAY_SIZE(keys), "a window", "config.policy", err) < 0 ||
+		return err_set(err, "config.policy", 0, "policy", "%s: `windows` must be a list",
+			name);
+	json_array_foreach((json_t *)list, i, w) {
+		if (!json_is_object(w) ||
+			json_check_keys(w, keys, ARRAY_SIZE(keys), "a window", "config.policy",
+				err) < 0 ||
 			!parse_days(json_text_or(w, "days", "sun-sat")) ||
 			parse_minutes(json_text_or(w, "from", "00:00")) < 0 ||
 			parse_minutes(json_text_or(w, "to", "24:00")) < 0)
 			return err_set(err, "config.policy", 0, "policy",
-				"%s: a window is {days: \"mon-fri\", from: \"09:00\", to: \"16:00\", tz}", name);
+				"%s: a window is {days: \"mon-fri\", from: \"09:00\", to: \"16:00\", tz}",
+				name);
 	}
 	return 0;
 }
@@ -91,15 +95,15 @@ bool window_list_open(const json_t *list, uint64_t utc_ms)
 
 	if (json_array_size(list) == 0)
 		return true;
-	json_array_foreach((json_t *)list, i, w)
-	{
+	json_array_foreach((json_t *)list, i, w) {
 		int from = parse_minutes(json_text_or(w, "from", "00:00"));
 		int to = parse_minutes(json_text_or(w, "to", "24:00")), now;
 		struct tm tm;
 
 		local_time(utc_ms, json_text_or(w, "tz", "UTC"), &tm);
 		now = tm.tm_hour * 60 + tm.tm_min;
-		if (parse_days(json_text_or(w, "days", "sun-sat")) & 1u << tm.tm_wday && now >= from && now < to)
+		if (parse_days(json_text_or(w, "days", "sun-sat")) & 1u << tm.tm_wday &&
+			now >= from && now < to)
 			return true;
 	}
 	return false;

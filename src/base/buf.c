@@ -30,7 +30,8 @@ static int grow(struct buf *b, size_t need)
 	if (b->data)
 		p = mremap(b->data, b->capacity, capacity, MREMAP_MAYMOVE);
 	else
-		p = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		p = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			0);
 	if (p == MAP_FAILED)
 		return -ENOMEM;
 	madvise(p, capacity, MADV_DONTFORK);

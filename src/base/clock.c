@@ -33,9 +33,9 @@ const char *clock_format_utc(uint64_t utc_ms, char *buf)
 	struct tm tm;
 
 	gmtime_r(&s, &tm);
-	snprintf(buf, CLOCK_UTC_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", (tm.tm_year + 1900) % 10000,
-		(tm.tm_mon + 1) % 100, tm.tm_mday % 100, tm.tm_hour % 100, tm.tm_min % 100,
-		tm.tm_sec % 100, (unsigned)(utc_ms % 1000));
+	snprintf(buf, CLOCK_UTC_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ",
+		(tm.tm_year + 1900) % 10000, (tm.tm_mon + 1) % 100, tm.tm_mday % 100,
+		tm.tm_hour % 100, tm.tm_min % 100, tm.tm_sec % 100, (unsigned)(utc_ms % 1000));
 	return buf;
 }
 

@@ -80,8 +80,7 @@ int json_check_keys(const json_t *obj, const char *const *keys, size_t n, const 
 	const char *key;
 	json_t *v;
 
-	json_object_foreach((json_t *)obj, key, v)
-	{
+	json_object_foreach((json_t *)obj, key, v) {
 		const char *near;
 		size_t i = 0;
 

@@ -12,8 +12,8 @@ static const char *const type_names[PARAM_TYPE_MAX] = {"string", "integer", "boo
 static const struct {
 	enum target_kind kind;
 	const char *name;
-} target_names[] = {{TARGET_PROCESS, "process"}, {TARGET_SERVICE, "service"}, {TARGET_CONTAINER, "container"},
-	{TARGET_HOST, "host"}, {TARGET_EXTERNAL, "external"}};
+} target_names[] = {{TARGET_PROCESS, "process"}, {TARGET_SERVICE, "service"},
+	{TARGET_CONTAINER, "container"}, {TARGET_HOST, "host"}, {TARGET_EXTERNAL, "external"}};
 
 static int name_index(const char *const *names, int n, const char *name)
 {
@@ -109,11 +109,12 @@ static int unknown_param(const struct fault_entry *e, const char *name, struct e
 
 static int wrong_type(const struct fault_entry *e, const struct param *p, struct err *err)
 {
-	return err_set(err, "params.type", 0, "params", "%s: `%s` must be a %s", e->id, p->name, type_names[p->type]);
+	return err_set(err, "params.type", 0, "params", "%s: `%s` must be a %s", e->id, p->name,
+		type_names[p->type]);
 }
 
-static int check_string(const struct fault_entry *e, const struct param *p, const json_t *v, json_t **ret,
-	struct err *err)
+static int check_string(const struct fault_entry *e, const struct param *p, const json_t *v,
+	json_t **ret, struct err *err)
 {
 	char allowed[128] = "";
 
@@ -124,30 +125,33 @@ static int check_string(const struct fault_entry *e, const struct param *p, cons
 			*ret = json_string(p->values[i]);
 			return *ret ? 0 : -ENOMEM;
 		}
-		snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s%s", i ? ", " : "",
-			p->values[i]);
+		snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s%s",
+			i ? ", " : "", p->values[i]);
 	}
 	if (allowed[0])
-		return err_set(err, "params.range", 0, "params", "%s: `%s` is `%.64s`, must be one of: %s", e->id,
-			p->name, json_string_value(v), allowed);
+		return err_set(err, "params.range", 0, "params",
+			"%s: `%s` is `%.64s`, must be one of: %s", e->id, p->name,
+			json_string_value(v), allowed);
 	*ret = json_string(json_string_value(v));
 	return *ret ? 0 : -ENOMEM;
 }
 
-static int check_range(const struct fault_entry *e, const struct param *p, long long n, json_t **ret, struct err *err)
+static int check_range(const struct fault_entry *e, const struct param *p, long long n,
+	json_t **ret, struct err *err)
 {
 	const char *unit = p->type == PARAM_DURATION ? " ms" : "";
 
 	if (n < p->min || n > p->max)
-		return err_set(err, "params.range", 0, "params", "%s: `%s` is %lld%s, outside %lld to %lld%s", e->id,
-			p->name, n, unit, p->min, p->max, unit);
+		return err_set(err, "params.range", 0, "params",
+			"%s: `%s` is %lld%s, outside %lld to %lld%s", e->id, p->name, n, unit,
+			p->min, p->max, unit);
 	*ret = json_integer(n);
 	return *ret ? 0 : -ENOMEM;
 }
 
 /* A duration is a text ("1.5s") or a number of seconds. */
-static int check_duration(const struct fault_entry *e, const struct param *p, const json_t *v, json_t **ret,
-	struct err *err)
+static int check_duration(const struct fault_entry *e, const struct param *p, const json_t *v,
+	json_t **ret, struct err *err)
 {
 	uint64_t ms;
 	double s;
@@ -161,18 +165,20 @@ static int check_duration(const struct fault_entry *e, const struct param *p, co
 		return wrong_type(e, p, err);
 	s = json_number_value(v);
 	if (!(s >= -1e9 && s <= 1e9))
-		return err_set(err, "params.range", 0, "params", "%s: `%s` is out of range", e->id, p->name);
+		return err_set(err, "params.range", 0, "params", "%s: `%s` is out of range", e->id,
+			p->name);
 	return check_range(e, p, (long long)(s * 1000), ret, err);
 }
 
-static int check_one(const struct fault_entry *e, const struct param *p, const json_t *v, json_t **ret,
-	struct err *err)
+static int check_one(const struct fault_entry *e, const struct param *p, const json_t *v,
+	json_t **ret, struct err *err)
 {
 	switch (p->type) {
 	case PARAM_STRING:
 		return check_string(e, p, v, ret, err);
 	case PARAM_INTEGER:
-		return json_is_integer(v) ? check_range(e, p, json_integer_value(v), ret, err) : wrong_type(e, p, err);
+		return json_is_integer(v) ? check_range(e, p, json_integer_value(v), ret, err)
+					  : wrong_type(e, p, err);
 	case PARAM_BOOLEAN:
 		if (!json_is_boolean(v))
 			return wrong_type(e, p, err);
@@ -199,7 +205,8 @@ json_t *catalogue_param_from_text(const struct param *p, const char *text)
 	return json_string(text);
 }
 
-int catalogue_check_params(const struct fault_entry *e, const json_t *given, json_t **ret, struct err *err)
+int catalogue_check_params(const struct fault_entry *e, const json_t *given, json_t **ret,
+	struct err *err)
 {
 	_json_ json_t *out = json_object();
 	const char *key;
@@ -211,7 +218,8 @@ int catalogue_check_params(const struct fault_entry *e, const json_t *given, jso
 		if (!catalogue_param(e, key))
 			return unknown_param(e, key, err);
 	for (const struct param *p = e->params; p->name; p++) {
-		_json_ json_t *fallback = p->fallback ? catalogue_param_from_text(p, p->fallback) : NULL;
+		_json_ json_t *fallback =
+			p->fallback ? catalogue_param_from_text(p, p->fallback) : NULL;
 		json_t *checked = NULL;
 		int r;
 
@@ -219,7 +227,8 @@ int catalogue_check_params(const struct fault_entry *e, const json_t *given, jso
 		if (!v)
 			v = fallback;
 		if (!v)
-			return err_set(err, "params.missing", 0, "params", "%s needs `%s`", e->id, p->name);
+			return err_set(err, "params.missing", 0, "params", "%s needs `%s`", e->id,
+				p->name);
 		r = check_one(e, p, v, &checked, err);
 		if (r == 0)
 			r = json_put(out, p->name, checked);
@@ -232,7 +241,8 @@ int catalogue_check_params(const struct fault_entry *e, const json_t *given, jso
 
 static json_t *param_to_json(const struct param *p)
 {
-	json_t *j = json_pack("{s:s, s:s, s:s}", "name", p->name, "type", type_names[p->type], "help", p->help);
+	json_t *j = json_pack("{s:s, s:s, s:s}", "name", p->name, "type", type_names[p->type],
+		"help", p->help);
 
 	if (p->fallback)
 		json_object_set_new(j, "default", catalogue_param_from_text(p, p->fallback));
@@ -244,8 +254,10 @@ static json_t *param_to_json(const struct param *p)
 		json_object_set_new(j, "values", values);
 	}
 	if (p->max) {
-		json_object_set_new(j, p->type == PARAM_DURATION ? "min_ms" : "min", json_integer(p->min));
-		json_object_set_new(j, p->type == PARAM_DURATION ? "max_ms" : "max", json_integer(p->max));
+		json_object_set_new(j, p->type == PARAM_DURATION ? "min_ms" : "min",
+			json_integer(p->min));
+		json_object_set_new(j, p->type == PARAM_DURATION ? "max_ms" : "max",
+			json_integer(p->max));
 	}
 	return j;
 }
@@ -259,7 +271,7 @@ json_t *catalogue_entry_to_json(const struct fault_entry *e)
 			json_array_append_new(targets, json_string(target_names[i].name));
 	for (const struct param *p = e->params; p->name; p++)
 		json_array_append_new(params, param_to_json(p));
-	return json_pack("{s:s, s:s, s:i, s:o, s:s, s:o, s:s}", "id", e->id, "risk", risk_name(e->risk),
-		"max_duration_s", (int)e->max_duration_s, "targets", targets, "undo_kind", undo_names[e->undo_kind],
-		"params", params, "help", e->help);
+	return json_pack("{s:s, s:s, s:i, s:o, s:s, s:o, s:s}", "id", e->id, "risk",
+		risk_name(e->risk), "max_duration_s", (int)e->max_duration_s, "targets", targets,
+		"undo_kind", undo_names[e->undo_kind], "params", params, "help", e->help);
 }

@@ -30,9 +30,10 @@ enum param_type { PARAM_STRING, PARAM_INTEGER, PARAM_BOOLEAN, PARAM_DURATION, PA
 struct param {
 	const char *name;
 	enum param_type type;
-	const char *fallback;			  /* as text; NULL: required */
-	const char *values[CATALOGUE_VALUES_MAX]; /* strings: what may be said, NULL-ended; none: anything */
-	long long min, max;			  /* integers: the number; durations: milliseconds */
+	const char *fallback; /* as text; NULL: required */
+	const char *values
+		[CATALOGUE_VALUES_MAX]; /* strings: what may be said, NULL-ended; none: anything */
+	long long min, max;		/* integers: the number; durations: milliseconds */
 	const char *help;
 };
 
@@ -60,7 +61,8 @@ const char *catalogue_nearest(const char *id);
  * milliseconds as integers. Codes: params.unknown, params.type, params.range,
  * params.missing.
  */
-int catalogue_check_params(const struct fault_entry *e, const json_t *given, json_t **ret, struct err *err);
+int catalogue_check_params(const struct fault_entry *e, const json_t *given, json_t **ret,
+	struct err *err);
 
 /* A value from a command line ("10s", "true"), as the JSON that the check then takes. */
 json_t *catalogue_param_from_text(const struct param *p, const char *text);

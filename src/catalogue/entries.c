@@ -36,12 +36,12 @@ static const struct param kill_params[] = {
 };
 
 static const struct fault_entry entries[] = {
-	{"proc.pause", RISK_LOW, 600, TARGET_PROCESS | TARGET_SERVICE | TARGET_CONTAINER, UNDO_RECORDED, pause_params,
-		"stop a process (SIGSTOP) and continue it afterwards"},
-	{"process.kill", RISK_HIGH, 60, TARGET_PROCESS | TARGET_SERVICE | TARGET_CONTAINER, UNDO_IRREVERSIBLE,
-		kill_params, "kill a process (SIGKILL)"},
-	{"process.stop", RISK_MEDIUM, 300, TARGET_PROCESS | TARGET_SERVICE | TARGET_CONTAINER, UNDO_IRREVERSIBLE,
-		stop_params, "ask a process to end (SIGTERM)"},
+	{"proc.pause", RISK_LOW, 600, TARGET_PROCESS | TARGET_SERVICE | TARGET_CONTAINER,
+		UNDO_RECORDED, pause_params, "stop a process (SIGSTOP) and continue it afterwards"},
+	{"process.kill", RISK_HIGH, 60, TARGET_PROCESS | TARGET_SERVICE | TARGET_CONTAINER,
+		UNDO_IRREVERSIBLE, kill_params, "kill a process (SIGKILL)"},
+	{"process.stop", RISK_MEDIUM, 300, TARGET_PROCESS | TARGET_SERVICE | TARGET_CONTAINER,
+		UNDO_IRREVERSIBLE, stop_params, "ask a process to end (SIGTERM)"},
 };
 
 const struct fault_entry *catalogue_entries(size_t *ret_n)

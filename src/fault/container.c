@@ -7,7 +7,8 @@
 
 bool container_engine_is_known(const char *engine)
 {
-	return text_equal(engine, "docker") || text_equal(engine, "podman") || text_has_prefix(engine, "unix:///");
+	return text_equal(engine, "docker") || text_equal(engine, "podman") ||
+		text_has_prefix(engine, "unix:///");
 }
 
 size_t container_prefix(const char *engine, const char **ret)
@@ -25,7 +26,9 @@ size_t container_prefix(const char *engine, const char **ret)
 
 static bool is_absent(const char *stderr_text)
 {
-	return stderr_text && (strcasestr(stderr_text, "no such container") || strcasestr(stderr_text, "no such object"));
+	return stderr_text &&
+		(strcasestr(stderr_text, "no such container") ||
+			strcasestr(stderr_text, "no such object"));
 }
 
 /* "<64 hex> <pid>\n" */
@@ -39,15 +42,16 @@ static int parse_inspect(char *out, struct container *ret, pid_t *ret_pid)
 	*blank++ = '\0';
 	if (nl)
 		*nl = '\0';
-	if (!text_is_hex(out, CONTAINER_ID_SIZE - 1) || text_parse_u64(blank, &pid) < 0 || pid > INT32_MAX)
+	if (!text_is_hex(out, CONTAINER_ID_SIZE - 1) || text_parse_u64(blank, &pid) < 0 ||
+		pid > INT32_MAX)
 		return -EBADMSG;
 	text_copy(ret->id, sizeof(ret->id), out);
 	*ret_pid = (pid_t)pid;
 	return 0;
 }
 
-int container_resolve(struct fault_run *run, const char *engine, const char *name, struct container *ret,
-	pid_t *ret_pid, struct err *err)
+int container_resolve(struct fault_run *run, const char *engine, const char *name,
+	struct container *ret, pid_t *ret_pid, struct err *err)
 {
 	const char *argv[12];
 	size_t n = container_prefix(engine, argv);
@@ -72,15 +76,19 @@ int container_resolve(struct fault_run *run, const char *engine, const char *nam
 	else
 		r = is_absent(res.err) ? -ENOENT : -EIO;
 	if (r < 0)
-		err_set(err, r == -ENOENT ? "target_gone" : "failed_to_apply", 0, "container", "%s inspect %s: %.200s", engine,
-			name, r == -EBADMSG ? "an answer that does not read" : res.err ? res.err : "");
+		err_set(err, r == -ENOENT ? "target_gone" : "failed_to_apply", 0, "container",
+			"%s inspect %s: %.200s", engine, name,
+			r == -EBADMSG	  ? "an answer that does not read"
+				: res.err ? res.err
+					  : "");
 	else
 		*ret = c;
 	tool_result_free(&res);
 	return r;
 }
 
-int container_signal(struct fault_run *run, const struct container *c, const char *signal, struct err *err)
+int container_signal(struct fault_run *run, const struct container *c, const char *signal,
+	struct err *err)
 {
 	const char *argv[10];
 	size_t n = container_prefix(c->engine, argv);

@@ -52,8 +52,7 @@ static int find_address(const struct fault_run *run, struct address *ret, struct
 	size_t i;
 	json_t *op;
 
-	json_array_foreach(run->lease->undo_ops, i, op)
-	{
+	json_array_foreach(run->lease->undo_ops, i, op) {
 		const json_t *args = json_object_get(op, "args");
 		struct address a = {
 			.engine = json_text_or(args, "engine", NULL),
@@ -74,24 +73,28 @@ static int find_address(const struct fault_run *run, struct address *ret, struct
 }
 
 /* The process itself, held and checked against what the controller knew of it. */
-static int find_process(struct fault_run *run, const struct address *a, struct proc_identity *ret, struct err *err)
+static int find_process(struct fault_run *run, const struct address *a, struct proc_identity *ret,
+	struct err *err)
 {
 	uint64_t ticks;
 	int r;
 
 	if (a->pid <= 1)
-		return err_set(err, "failed_to_apply", 0, "identity", "pid %d is not a process to signal", a->pid);
+		return err_set(err, "failed_to_apply", 0, "identity",
+			"pid %d is not a process to signal", a->pid);
 	if (run->target_pidfd < 0) {
 		int fd;
 
 		r = ident_read(a->pid, ret, &fd, err);
 		if (r < 0)
-			return err_set(err, "target_gone", 0, "identity", "process %d is already gone", a->pid);
+			return err_set(err, "target_gone", 0, "identity",
+				"process %d is already gone", a->pid);
 		run->target_pidfd = fd;
 	} else {
 		r = ident_read(a->pid, ret, NULL, err);
 		if (r < 0 || pidfd_has_exited(run->target_pidfd))
-			return err_set(err, "target_gone", 0, "identity", "process %d is already gone", a->pid);
+			return err_set(err, "target_gone", 0, "identity",
+				"process %d is already gone", a->pid);
 	}
 	if (a->boot_time && text_parse_u64(a->boot_time, &ticks) == 0 && ticks != ret->start_ticks)
 		return err_set(err, "failed_to_apply", 0, "identity",
@@ -100,8 +103,8 @@ static int find_process(struct fault_run *run, const struct address *a, struct p
 	return 0;
 }
 
-static int container_of(struct fault_run *run, const struct address *a, struct container *ret, pid_t *ret_pid,
-	struct err *err)
+static int container_of(struct fault_run *run, const struct address *a, struct container *ret,
+	pid_t *ret_pid, struct err *err)
 {
 	return container_resolve(run, a->engine, a->cont, ret, ret_pid, err);
 }
@@ -116,7 +119,8 @@ static int signal_check(struct fault_run *run, struct err *err)
 	int r = find_address(run, &a, err);
 
 	if (r == 0 && signal_of(run->lease->fault_id, &name) < 0)
-		r = err_set(err, "failed_to_apply", 0, "plan", "%s is unplannable: pause, stop and kill are signals",
+		r = err_set(err, "failed_to_apply", 0, "plan",
+			"%s is unplannable: pause, stop and kill are signals",
 			run->lease->fault_id);
 	if (r < 0)
 		return r;
@@ -141,7 +145,8 @@ static int record_container(struct fault_run *run, const struct address *a, stru
 	args = json_pack("{s:s, s:s, s:s}", "engine", c.engine, "id", c.id, "signal", "SIGCONT");
 	snprintf(key, sizeof(key), "container:%s:stop", c.id);
 	if (!args || lease_add_undo(run->lease, CONTAINER_OP, args, true) < 0 ||
-		(is_pause(run) && json_array_append_new(run->lease->resources, json_string(key)) < 0))
+		(is_pause(run) &&
+			json_array_append_new(run->lease->resources, json_string(key)) < 0))
 		return err_set(err, "failed_to_apply", ENOMEM, "record", "no memory");
 	return 0;
 }
@@ -169,8 +174,7 @@ static bool recorded_container(const struct fault_run *run, struct container *re
 	size_t i;
 	json_t *op;
 
-	json_array_foreach(run->lease->undo_ops, i, op)
-	{
+	json_array_foreach(run->lease->undo_ops, i, op) {
 		const json_t *args = json_object_get(op, "args");
 
 		if (!text_equal(json_text_or(op, "op", ""), CONTAINER_OP))
@@ -203,7 +207,8 @@ static int signal_inject(struct fault_run *run, struct err *err)
 }
 
 /* A container's init as the engine tells it, if that is a process we can see. */
-static int observe_container(struct fault_run *run, const struct container *c, struct observation *ret, struct err *err)
+static int observe_container(struct fault_run *run, const struct container *c,
+	struct observation *ret, struct err *err)
 {
 	struct container now;
 	bool stopped = false;
@@ -241,8 +246,9 @@ static int signal_observe(struct fault_run *run, struct observation *ret, struct
 	if (is_pause(run))
 		return stopping_observe(run, ret, err);
 	/* 0.5.1 calls a signal that was delivered a success: whether it is gone is said, and is no failure. */
-	while (run->live && run->lease->state == LEASE_ACTIVE && !pidfd_has_exited(run->target_pidfd) &&
-		clock_until_ms(limit) && run_wait(run, 1000) == 0)
+	while (run->live && run->lease->state == LEASE_ACTIVE &&
+		!pidfd_has_exited(run->target_pidfd) && clock_until_ms(limit) &&
+		run_wait(run, 1000) == 0)
 		;
 	ret->metric = "process.gone";
 	ret->unit = "count";
@@ -288,7 +294,8 @@ static void signal_remedy(struct fault_run *run)
 	struct container c = {0};
 
 	if (recorded_container(run, &c))
-		lease_add_remedy(run->lease, (const char *const[]){c.engine, "kill", "--signal", "SIGCONT", c.id, NULL});
+		lease_add_remedy(run->lease,
+			(const char *const[]){c.engine, "kill", "--signal", "SIGCONT", c.id, NULL});
 	else
 		stopping_remedy(run);
 }

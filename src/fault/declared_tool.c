@@ -17,18 +17,17 @@
 #define MARKER_LIMIT_MS 2000
 
 /* Reads the marker's pid, kills it, removes the marker and what lies beside it. Runs inside the container. */
-static const char killer[] =
-	"import glob,os,signal,sys\n"
-	"m=sys.argv[1]\n"
-	"try:\n"
-	" os.kill(int(open(m).read().split()[0]),signal.SIGKILL)\n"
-	"except (OSError,ValueError,IndexError):\n"
-	" pass\n"
-	"for f in [m]+glob.glob(glob.escape(m)+'.*'):\n"
-	" try:\n"
-	"  os.unlink(f)\n"
-	" except OSError:\n"
-	"  pass\n";
+static const char killer[] = "import glob,os,signal,sys\n"
+			     "m=sys.argv[1]\n"
+			     "try:\n"
+			     " os.kill(int(open(m).read().split()[0]),signal.SIGKILL)\n"
+			     "except (OSError,ValueError,IndexError):\n"
+			     " pass\n"
+			     "for f in [m]+glob.glob(glob.escape(m)+'.*'):\n"
+			     " try:\n"
+			     "  os.unlink(f)\n"
+			     " except OSError:\n"
+			     "  pass\n";
 static const char looker[] = "import os,sys\nsys.exit(0 if os.path.exists(sys.argv[1]) else 3)\n";
 
 static const char *op_arg(const json_t *op, const char *key)
@@ -66,8 +65,9 @@ static int keep_id(struct fault_run *run, const json_t *op, struct err *err)
 	if (!engine || !cont)
 		return 0;
 	r = container_resolve(run, engine, cont, &c, &pid, err);
-	if (r == 0 && lease_add_undo(run->lease, "engine.container",
-			    json_pack("{s:s, s:s}", "engine", engine, "full_id", c.id), true) < 0)
+	if (r == 0 &&
+		lease_add_undo(run->lease, "engine.container",
+			json_pack("{s:s, s:s}", "engine", engine, "full_id", c.id), true) < 0)
 		r = err_set(err, "failed_to_apply", ENOMEM, "record", "no memory");
 	return r;
 }
@@ -75,7 +75,8 @@ static int keep_id(struct fault_run *run, const json_t *op, struct err *err)
 static int run_argv_of(struct fault_run *run, const char *key, struct err *err)
 {
 	const json_t *op = first_op_with(run, key);
-	const char *engine = op ? op_arg(op, "engine") : NULL, *cont = op ? op_arg(op, "cont") : NULL;
+	const char *engine = op ? op_arg(op, "engine") : NULL,
+		   *cont = op ? op_arg(op, "cont") : NULL;
 	char **argv;
 	int r;
 
@@ -99,15 +100,18 @@ static int tool_check(struct fault_run *run, struct err *err)
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
 		const json_t *op = first_op_with(run, keys[i]);
-		const char *engine = op ? op_arg(op, "engine") : NULL, *cont = op ? op_arg(op, "cont") : NULL;
+		const char *engine = op ? op_arg(op, "engine") : NULL,
+			   *cont = op ? op_arg(op, "cont") : NULL;
 		char **argv;
 		int r;
 
 		if (!op && i > 0)
 			continue; /* 0.5.1 sends leases that nothing can undo by command */
 		if (!op)
-			return err_set(err, "failed_to_apply", 0, "plan", "no undo op has `%s`", keys[i]);
-		r = tool_parse_argv(op_arg(op, keys[i]), engine && cont ? engine : NULL, cont, &argv, err);
+			return err_set(err, "failed_to_apply", 0, "plan", "no undo op has `%s`",
+				keys[i]);
+		r = tool_parse_argv(op_arg(op, keys[i]), engine && cont ? engine : NULL, cont,
+			&argv, err);
 		if (r < 0)
 			return r;
 		tool_free_argv(argv);
@@ -133,7 +137,8 @@ static int tool_observe(struct fault_run *run, struct observation *ret, struct e
 	ret->metric = "tool.exit";
 	ret->unit = "code";
 	ret->effect = injected ? EFFECT_UNKNOWN : EFFECT_ABSENT;
-	snprintf(ret->detail, sizeof(ret->detail), injected ? "the command answered 0" : "not run yet");
+	snprintf(ret->detail, sizeof(ret->detail),
+		injected ? "the command answered 0" : "not run yet");
 	return 0;
 }
 
@@ -143,7 +148,8 @@ static int tool_undo(struct fault_run *run, struct err *err)
 }
 
 /* Its exit status is all there is to look at, and undo has failed if it was not 0. */
-static int tool_verify(struct fault_run *run _unused_, struct observation *ret, struct err *err _unused_)
+static int tool_verify(struct fault_run *run _unused_, struct observation *ret,
+	struct err *err _unused_)
 {
 	ret->metric = "tool.exit";
 	ret->unit = "code";
@@ -155,10 +161,13 @@ static int tool_verify(struct fault_run *run _unused_, struct observation *ret, 
 static void tool_remedy(struct fault_run *run)
 {
 	const json_t *op = first_op_with(run, "undo_argv");
-	const char *engine = op ? op_arg(op, "engine") : NULL, *cont = op ? op_arg(op, "cont") : NULL;
+	const char *engine = op ? op_arg(op, "engine") : NULL,
+		   *cont = op ? op_arg(op, "cont") : NULL;
 	char **argv;
 
-	if (!op || tool_parse_argv(op_arg(op, "undo_argv"), engine && cont ? engine : NULL, cont, &argv, NULL) < 0)
+	if (!op ||
+		tool_parse_argv(op_arg(op, "undo_argv"), engine && cont ? engine : NULL, cont,
+			&argv, NULL) < 0)
 		return;
 	lease_add_remedy(run->lease, (const char *const *)argv);
 	tool_free_argv(argv);
@@ -176,7 +185,8 @@ static int payload_check(struct fault_run *run, struct err *err)
 	pid_t pid;
 
 	if (!op || !op_arg(op, "engine") || !op_arg(op, "cont") || !op_arg(op, "marker"))
-		return err_set(err, "failed_to_apply", 0, "plan", "no undo op has engine, cont, payload and marker");
+		return err_set(err, "failed_to_apply", 0, "plan",
+			"no undo op has engine, cont, payload and marker");
 	return container_resolve(run, op_arg(op, "engine"), op_arg(op, "cont"), &c, &pid, err);
 }
 
@@ -187,8 +197,8 @@ static int payload_record(struct fault_run *run, struct err *err)
 }
 
 /* engine exec [-d] ID python -c PROGRAM [MARKER] */
-static size_t exec_python(struct fault_run *run, bool detach, const char *program, const char *marker,
-	const char **argv)
+static size_t exec_python(struct fault_run *run, bool detach, const char *program,
+	const char *marker, const char **argv)
 {
 	size_t n = container_prefix(op_arg(payload_op(run), "engine"), argv);
 
@@ -220,7 +230,8 @@ static int has_marker(struct fault_run *run, struct err *err)
 	struct tool_result res;
 	struct container c;
 	pid_t pid = 0;
-	int r = container_resolve(run, op_arg(payload_op(run), "engine"), kept_id(run), &c, &pid, err);
+	int r = container_resolve(run, op_arg(payload_op(run), "engine"), kept_id(run), &c, &pid,
+		err);
 
 	if (r == -ENOENT || (r == 0 && pid == 0))
 		return 0;
@@ -232,7 +243,8 @@ static int has_marker(struct fault_run *run, struct err *err)
 		return r;
 	r = res.timed_out || (res.code != 0 && res.code != 3) ? -EIO : res.code == 0;
 	if (r < 0)
-		err_set(err, "undo_failed", 0, "marker", "cannot look at the marker: %.200s", res.err ? res.err : "");
+		err_set(err, "undo_failed", 0, "marker", "cannot look at the marker: %.200s",
+			res.err ? res.err : "");
 	tool_result_free(&res);
 	return r;
 }
@@ -258,7 +270,10 @@ static int payload_observe(struct fault_run *run, struct observation *ret, struc
 	}
 	ret->value = ret->reached = r;
 	ret->effect = r ? EFFECT_PRESENT : injected ? EFFECT_UNKNOWN : EFFECT_ABSENT;
-	snprintf(ret->detail, sizeof(ret->detail), r ? "the payload runs" : injected ? "started" : "not run yet");
+	snprintf(ret->detail, sizeof(ret->detail),
+		r		   ? "the payload runs"
+			: injected ? "started"
+				   : "not run yet");
 	return 0;
 }
 
@@ -267,7 +282,8 @@ static int payload_undo(struct fault_run *run, struct err *err)
 	const char *argv[16];
 	struct container c;
 	pid_t pid = 0;
-	int r = container_resolve(run, op_arg(payload_op(run), "engine"), kept_id(run), &c, &pid, err);
+	int r = container_resolve(run, op_arg(payload_op(run), "engine"), kept_id(run), &c, &pid,
+		err);
 
 	if (r == -ENOENT || (r == 0 && pid == 0))
 		return 0; /* gone with its container */
@@ -287,7 +303,8 @@ static int payload_verify(struct fault_run *run, struct observation *ret, struct
 	ret->unit = "count";
 	ret->value = ret->reached = r;
 	ret->effect = r ? EFFECT_PRESENT : EFFECT_ABSENT;
-	snprintf(ret->detail, sizeof(ret->detail), r ? "the marker is still there" : "the marker is gone");
+	snprintf(ret->detail, sizeof(ret->detail),
+		r ? "the marker is still there" : "the marker is gone");
 	return 0;
 }
 
@@ -312,14 +329,16 @@ static int noop_record(struct fault_run *run, struct err *err _unused_)
 	return 0;
 }
 
-static int noop_observe(struct fault_run *run _unused_, struct observation *ret, struct err *err _unused_)
+static int noop_observe(struct fault_run *run _unused_, struct observation *ret,
+	struct err *err _unused_)
 {
 	ret->metric = "nothing";
 	ret->effect = EFFECT_UNKNOWN;
 	return 0;
 }
 
-static int noop_verify(struct fault_run *run _unused_, struct observation *ret, struct err *err _unused_)
+static int noop_verify(struct fault_run *run _unused_, struct observation *ret,
+	struct err *err _unused_)
 {
 	ret->metric = "nothing";
 	ret->effect = EFFECT_ABSENT;

@@ -8,7 +8,8 @@
 #include "base/text.h"
 #include "fault/steps.h"
 
-static const struct fault_steps *const native[] = {&proc_pause_steps, &process_kill_steps, &process_stop_steps};
+static const struct fault_steps *const native[] = {&proc_pause_steps, &process_kill_steps,
+	&process_stop_steps};
 
 /* Exact ids before families. */
 static const struct {
@@ -39,8 +40,8 @@ static const struct {
 };
 
 /* Sorted: capabilities.query lists them. */
-const char *const fault_families[] = {"clock", "container", "cpu", "db", "dependency", "disk", "dns", "fd", "fs", "fuzz",
-	"http", "load", "mem", "net", "node", "proc", "process", "tls"};
+const char *const fault_families[] = {"clock", "container", "cpu", "db", "dependency", "disk",
+	"dns", "fd", "fs", "fuzz", "http", "load", "mem", "net", "node", "proc", "process", "tls"};
 
 size_t fault_families_n(void)
 {
@@ -66,14 +67,16 @@ const struct fault_steps *fault_find_declared(const char *fault_id, const json_t
 		if (text_equal(executors[i].name, fault_id))
 			return executors[i].steps;
 	for (size_t i = 0; i < ARRAY_SIZE(executors); i++)
-		if (strlen(executors[i].name) == family && strncmp(executors[i].name, fault_id, family) == 0)
+		if (strlen(executors[i].name) == family &&
+			strncmp(executors[i].name, fault_id, family) == 0)
 			return executors[i].steps;
 	return NULL;
 }
 
 const struct fault_steps *fault_find_steps(const struct lease *l)
 {
-	return l->declared ? fault_find_declared(l->fault_id, l->undo_ops) : fault_find_native(l->fault_id);
+	return l->declared ? fault_find_declared(l->fault_id, l->undo_ops)
+			   : fault_find_native(l->fault_id);
 }
 
 bool fault_needs_shell_exec(const struct fault_steps *s)

@@ -61,7 +61,8 @@ static int tree_add(struct tree *t, const struct proc_identity *id, int pidfd)
 {
 	if (t->n == t->capacity) {
 		size_t capacity = t->capacity ? t->capacity * 2 : 16;
-		void *p = capacity > TREE_MAX ? NULL : realloc(t->list, capacity * sizeof(*t->list));
+		void *p =
+			capacity > TREE_MAX ? NULL : realloc(t->list, capacity * sizeof(*t->list));
 
 		if (!p) {
 			close(pidfd);
@@ -112,8 +113,8 @@ static int tree_extend(struct tree *t, size_t *ret_found, struct err *err)
 
 		procfs_each_process(join_by_parent, &r);
 		if (r.error)
-			return err_set(err, "failed_to_apply", -r.error, "tree", "the tree has more than %d processes",
-				TREE_MAX);
+			return err_set(err, "failed_to_apply", -r.error, "tree",
+				"the tree has more than %d processes", TREE_MAX);
 		all += r.found;
 		if (r.found == 0)
 			break;
@@ -211,8 +212,8 @@ static int pause_inject(struct fault_run *run, struct err *err)
 		if (r < 0)
 			return r;
 	}
-	return err_set(err, "failed_to_apply", 0, "inject", "the tree of process %d grows faster than it can be stopped",
-		t->list[0].id.pid);
+	return err_set(err, "failed_to_apply", 0, "inject",
+		"the tree of process %d grows faster than it can be stopped", t->list[0].id.pid);
 }
 
 static void pause_done(struct fault_run *run)

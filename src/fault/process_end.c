@@ -27,7 +27,8 @@ static int end_record(struct fault_run *run, struct err *err)
 	json_t *probe;
 
 	snprintf(pid, sizeof(pid), "%lld", (long long)json_int_or(run->lease->target, "pid", 0));
-	probe = json_pack("{s:s, s:{s:s}, s:b}", "probe", "process.present", "args", "pid", pid, "expect_present", false);
+	probe = json_pack("{s:s, s:{s:s}, s:b}", "probe", "process.present", "args", "pid", pid,
+		"expect_present", false);
 	if (!probe || json_array_append_new(run->lease->verify_probes, probe) < 0)
 		return err_set(err, "failed_to_apply", ENOMEM, "record", "no memory");
 	return 0;
@@ -63,18 +64,20 @@ static int stop_check(struct fault_run *run, struct err *err)
 	if (pidfd_has_exited(run->target_pidfd))
 		return err_set(err, "target_gone", ESRCH, "check", "it has ended already");
 	if (r < 0)
-		return err_set(err, "failed_to_apply", -r, "check", "cannot inspect process %d", id.pid);
+		return err_set(err, "failed_to_apply", -r, "check", "cannot inspect process %d",
+			id.pid);
 	if (json_bool_or(run->lease->params, "escalate", false))
 		return 0;
 	if (has_signal(st.sig_ignored, SIGTERM))
-		err_set(err, "no_effect", 0, "check", "process %d (%s) ignores SIGTERM", id.pid, id.comm);
+		err_set(err, "no_effect", 0, "check", "process %d (%s) ignores SIGTERM", id.pid,
+			id.comm);
 	else if (st.ns_levels > 1 && st.ns_pid == 1 && !has_signal(st.sig_caught, SIGTERM))
 		err_set(err, "no_effect", 0, "check",
-			"process %d (%s) is init of its pid namespace and has no handler: the kernel drops SIGTERM", id.pid,
-			id.comm);
+			"process %d (%s) is init of its pid namespace and has no handler: the kernel drops SIGTERM",
+			id.pid, id.comm);
 	else if (stat.state == 'T')
-		err_set(err, "no_effect", 0, "check", "process %d (%s) is stopped and would not see SIGTERM", id.pid,
-			id.comm);
+		err_set(err, "no_effect", 0, "check",
+			"process %d (%s) is stopped and would not see SIGTERM", id.pid, id.comm);
 	else
 		return 0;
 	err_remedy(err, "add escalate=true, or use process.kill");
@@ -101,7 +104,8 @@ static int send(struct fault_run *run, int signo, struct err *err)
 	int r = pidfd_signal(run->target_pidfd, signo);
 
 	if (r < 0)
-		return err_set(err, r == -ESRCH ? "target_gone" : "failed_to_apply", -r, "inject", "cannot signal it");
+		return err_set(err, r == -ESRCH ? "target_gone" : "failed_to_apply", -r, "inject",
+			"cannot signal it");
 	return 0;
 }
 
@@ -144,7 +148,8 @@ static int look(struct fault_run *run, bool *ret_there, struct err *err)
 	}
 	ident_match(&id, NULL, &m);
 	if (m.verdict == IDENT_UNVERIFIABLE)
-		return err_set(err, "target.unverifiable", 0, "verify", "process %d: %s", id.pid, m.reason);
+		return err_set(err, "target.unverifiable", 0, "verify", "process %d: %s", id.pid,
+			m.reason);
 	*ret_there = m.pidfd >= 0;
 	close_now(&m.pidfd);
 	return 0;
@@ -162,7 +167,8 @@ static int end_observe(struct fault_run *run, struct observation *ret, struct er
 	ret->asked = 1;
 	ret->value = ret->reached = !there;
 	ret->effect = there ? EFFECT_ABSENT : EFFECT_PRESENT;
-	snprintf(ret->detail, sizeof(ret->detail), there ? "the process is still there" : "the process has ended");
+	snprintf(ret->detail, sizeof(ret->detail),
+		there ? "the process is still there" : "the process has ended");
 	return 0;
 }
 

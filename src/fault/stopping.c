@@ -17,7 +17,8 @@
 
 struct threads {
 	pid_t pid;
-	unsigned total, stopped, waiting; /* waiting: in D, perhaps for a vfork child that is stopped */
+	unsigned total, stopped,
+		waiting; /* waiting: in D, perhaps for a vfork child that is stopped */
 	char worst;
 };
 
@@ -77,9 +78,11 @@ int stopping_is_stopped(pid_t pid, bool *ret)
 	return 0;
 }
 
-static int conflict(const struct proc_identity *id, const char *what, const char *remedy, struct err *err)
+static int conflict(const struct proc_identity *id, const char *what, const char *remedy,
+	struct err *err)
 {
-	err_set(err, "resource_conflict", 0, "check", "process %d (%s) %s", id->pid, id->comm, what);
+	err_set(err, "resource_conflict", 0, "check", "process %d (%s) %s", id->pid, id->comm,
+		what);
 	err_remedy(err, "%s", remedy);
 	return -EBUSY;
 }
@@ -90,14 +93,16 @@ static int check_threads(const struct proc_identity *id, struct err *err)
 	int r = procfs_each_thread(id->pid, look_at_thread, &t);
 
 	if (r < 0)
-		return err_set(err, r == -ESRCH ? "target_gone" : "target.unverifiable", -r, "check",
-			"cannot look at the threads of process %d", id->pid);
+		return err_set(err, r == -ESRCH ? "target_gone" : "target.unverifiable", -r,
+			"check", "cannot look at the threads of process %d", id->pid);
 	if (t.stopped)
-		return conflict(id, "is stopped already, or being traced", "continue it first, or leave it as it is", err);
+		return conflict(id, "is stopped already, or being traced",
+			"continue it first, or leave it as it is", err);
 	return 0;
 }
 
-int stopping_check(struct fault_run *run, const struct proc_identity *id, int pidfd, struct err *err)
+int stopping_check(struct fault_run *run, const struct proc_identity *id, int pidfd,
+	struct err *err)
 {
 	struct proc_status status;
 	struct proc_stat stat;
@@ -114,13 +119,15 @@ int stopping_check(struct fault_run *run, const struct proc_identity *id, int pi
 	if (pidfd_has_exited(pidfd))
 		return err_set(err, "target_gone", ESRCH, "check", "process %d has ended", id->pid);
 	if (r < 0)
-		return err_set(err, "failed_to_apply", -r, "check", "cannot inspect process %d", id->pid);
+		return err_set(err, "failed_to_apply", -r, "check", "cannot inspect process %d",
+			id->pid);
 	if (status.tracer_pid)
 		return conflict(id, "is being traced by a debugger", "end the debugger first", err);
 	if (frozen)
 		return conflict(id, "is in a frozen cgroup", "thaw it first", err);
 	if (stat.tty_nr && stat.tpgid == stat.pgrp)
-		return conflict(id, "is in the foreground of a terminal, whose shell would take it over",
+		return conflict(id,
+			"is in the foreground of a terminal, whose shell would take it over",
 			"start it in the background or in a session of its own", err);
 	return 0;
 }
@@ -136,9 +143,10 @@ static json_t *args_of(const struct proc_identity *id)
 	snprintf(dev, sizeof(dev), "%llu", (unsigned long long)id->exe_dev);
 	snprintf(ino, sizeof(ino), "%llu", (unsigned long long)id->exe_ino);
 	snprintf(uid, sizeof(uid), "%u", id->uid);
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "pid", pid, "start_ticks", ticks, "boot_id",
-		id->boot_id, "pidns_inode", pidns, "pidfs_inode", pidfs, "comm", id->comm, "exe_device", dev, "exe_inode",
-		ino, "uid", uid, "cgroup", id->cgroup);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "pid", pid,
+		"start_ticks", ticks, "boot_id", id->boot_id, "pidns_inode", pidns, "pidfs_inode",
+		pidfs, "comm", id->comm, "exe_device", dev, "exe_inode", ino, "uid", uid, "cgroup",
+		id->cgroup);
 }
 
 static int arg_u64(const json_t *args, const char *key, uint64_t *ret)
@@ -155,9 +163,12 @@ int stopping_op_identity(const json_t *op, struct proc_identity *ret, struct err
 	if (!text_equal(json_text_or(op, "op", ""), OP) || !json_object_get(args, "pidfs_inode"))
 		return -ENOENT;
 	if (text_parse_pid(json_text_or(args, "pid", ""), &id.pid) < 0 ||
-		arg_u64(args, "start_ticks", &id.start_ticks) < 0 || arg_u64(args, "pidns_inode", &id.pidns_inode) < 0 ||
-		arg_u64(args, "pidfs_inode", &id.pidfs_inode) < 0 || arg_u64(args, "exe_device", &id.exe_dev) < 0 ||
-		arg_u64(args, "exe_inode", &id.exe_ino) < 0 || arg_u64(args, "uid", &uid) < 0 || uid > UINT32_MAX ||
+		arg_u64(args, "start_ticks", &id.start_ticks) < 0 ||
+		arg_u64(args, "pidns_inode", &id.pidns_inode) < 0 ||
+		arg_u64(args, "pidfs_inode", &id.pidfs_inode) < 0 ||
+		arg_u64(args, "exe_device", &id.exe_dev) < 0 ||
+		arg_u64(args, "exe_inode", &id.exe_ino) < 0 || arg_u64(args, "uid", &uid) < 0 ||
+		uid > UINT32_MAX ||
 		!text_copy(id.boot_id, sizeof(id.boot_id), json_text_or(args, "boot_id", "")) ||
 		!text_copy(id.comm, sizeof(id.comm), json_text_or(args, "comm", "")) ||
 		!text_copy(id.cgroup, sizeof(id.cgroup), json_text_or(args, "cgroup", "")))
@@ -178,11 +189,13 @@ int stopping_record(struct fault_run *run, const struct proc_identity *id, struc
 	if (id->pidfs_inode)
 		snprintf(key, sizeof(key), "proc:%llu:stop", (unsigned long long)id->pidfs_inode);
 	else
-		snprintf(key, sizeof(key), "proc:%llu,%d,%llu:stop", (unsigned long long)id->pidns_inode, id->pid,
+		snprintf(key, sizeof(key), "proc:%llu,%d,%llu:stop",
+			(unsigned long long)id->pidns_inode, id->pid,
 			(unsigned long long)id->start_ticks);
-	probe = json_pack("{s:s, s:{s:O}, s:b}", "probe", "process.stopped", "args", "pid", json_object_get(args, "pid"),
-		"expect_present", false);
-	if (json_array_append_new(l->resources, json_string(key)) < 0 || json_array_append_new(l->verify_probes, probe) < 0)
+	probe = json_pack("{s:s, s:{s:O}, s:b}", "probe", "process.stopped", "args", "pid",
+		json_object_get(args, "pid"), "expect_present", false);
+	if (json_array_append_new(l->resources, json_string(key)) < 0 ||
+		json_array_append_new(l->verify_probes, probe) < 0)
 		return err_set(err, "failed_to_apply", ENOMEM, "record", "no memory");
 	return 0;
 }
@@ -193,20 +206,23 @@ int stopping_stop(struct fault_run *run, pid_t pid, int pidfd, struct err *err)
 	int r = pidfd_signal(pidfd, SIGSTOP);
 
 	if (r < 0)
-		return err_set(err, r == -ESRCH ? "target_gone" : "failed_to_apply", -r, "inject", "cannot stop process %d",
-			pid);
+		return err_set(err, r == -ESRCH ? "target_gone" : "failed_to_apply", -r, "inject",
+			"cannot stop process %d", pid);
 	for (;;) {
 		bool stopped = false;
 
 		r = stopping_is_stopped(pid, &stopped);
 		if (pidfd_has_exited(pidfd) || r == -ESRCH)
-			return err_set(err, "target_gone", ESRCH, "inject", "process %d has ended", pid);
+			return err_set(err, "target_gone", ESRCH, "inject", "process %d has ended",
+				pid);
 		if (r == 0 && stopped)
 			return 0;
 		if (clock_until_ms(limit) == 0)
-			return err_set(err, "failed_to_apply", ETIMEDOUT, "inject", "process %d does not stop", pid);
+			return err_set(err, "failed_to_apply", ETIMEDOUT, "inject",
+				"process %d does not stop", pid);
 		if (run_wait(run, us) < 0)
-			return err_set(err, "cancelled", 0, "inject", "ended while it was injected");
+			return err_set(err, "cancelled", 0, "inject",
+				"ended while it was injected");
 		us = us < 2000 ? us * 2 : us;
 	}
 }
@@ -231,8 +247,7 @@ static int tally(struct fault_run *run, bool mark_lost, struct tally *ret, struc
 	size_t i;
 	json_t *op;
 
-	json_array_foreach(run->lease->undo_ops, i, op)
-	{
+	json_array_foreach(run->lease->undo_ops, i, op) {
 		struct proc_identity id;
 		struct ident_match m;
 		bool stopped = false;
@@ -258,7 +273,8 @@ static int tally(struct fault_run *run, bool mark_lost, struct tally *ret, struc
 			t.stopped += stopped && !was_lost(op);
 			t.lost += was_lost(op);
 			if (mark_lost && !stopped)
-				json_object_set_new(json_object_get(op, "args"), "lost", json_string("continued by others"));
+				json_object_set_new(json_object_get(op, "args"), "lost",
+					json_string("continued by others"));
 		} else {
 			t.gone++;
 		}
@@ -281,8 +297,8 @@ static void fill(const struct tally *t, struct observation *o)
 		o->effect = EFFECT_ABSENT;
 	else
 		o->effect = t->stopped == t->alive ? EFFECT_PRESENT : EFFECT_PARTIAL;
-	snprintf(o->detail, sizeof(o->detail), "%u of %u processes stopped%s%s", t->stopped, t->asked,
-		t->reason[0] ? "; " : "", t->reason);
+	snprintf(o->detail, sizeof(o->detail), "%u of %u processes stopped%s%s", t->stopped,
+		t->asked, t->reason[0] ? "; " : "", t->reason);
 }
 
 int stopping_observe(struct fault_run *run, struct observation *ret, struct err *err)
@@ -303,7 +319,8 @@ static int continue_one(const json_t *op, const struct proc_identity *id, struct
 
 	ident_match(id, NULL, &m);
 	if (m.verdict == IDENT_UNVERIFIABLE)
-		return err_set(err, "target.unverifiable", 0, "undo", "process %d cannot be told: %s", id->pid, m.reason);
+		return err_set(err, "target.unverifiable", 0, "undo",
+			"process %d cannot be told: %s", id->pid, m.reason);
 	if (m.pidfd < 0)
 		return 0; /* gone, or a stranger: nothing of ours is left there */
 	/*
@@ -313,9 +330,9 @@ static int continue_one(const json_t *op, const struct proc_identity *id, struct
 	if (!was_lost(op))
 		r = pidfd_signal(m.pidfd, SIGCONT);
 	close_now(&m.pidfd);
-	return r < 0 && r != -ESRCH
-		? err_set(err, "undo_failed", -r, "undo", "cannot continue process %d (%s)", id->pid, id->comm)
-		: 0;
+	return r < 0 && r != -ESRCH ? err_set(err, "undo_failed", -r, "undo",
+					      "cannot continue process %d (%s)", id->pid, id->comm)
+				    : 0;
 }
 
 int stopping_undo(struct fault_run *run, struct err *err)
@@ -364,11 +381,11 @@ void stopping_remedy(struct fault_run *run)
 	size_t i;
 	json_t *op;
 
-	json_array_foreach(run->lease->undo_ops, i, op)
-	{
+	json_array_foreach(run->lease->undo_ops, i, op) {
 		const char *pid = json_text_or(json_object_get(op, "args"), "pid", NULL);
 
 		if (pid && json_object_get(json_object_get(op, "args"), "pidfs_inode"))
-			lease_add_remedy(run->lease, (const char *const[]){"kill", "-CONT", pid, NULL});
+			lease_add_remedy(run->lease,
+				(const char *const[]){"kill", "-CONT", pid, NULL});
 	}
 }

@@ -9,7 +9,8 @@
 #include "lease/steps.h"
 
 /* Codes resource_conflict and target_gone; changes nothing. */
-int stopping_check(struct fault_run *run, const struct proc_identity *id, int pidfd, struct err *err);
+int stopping_check(struct fault_run *run, const struct proc_identity *id, int pidfd,
+	struct err *err);
 
 /* Appends the undo op, the resource key and the verify probe of one process. */
 int stopping_record(struct fault_run *run, const struct proc_identity *id, struct err *err);

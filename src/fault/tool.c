@@ -52,8 +52,8 @@ static void drain(struct capture *c)
 }
 
 /* 0 ended, -ETIMEDOUT, -EINTR. */
-static int follow(struct fault_run *run, struct launched *l, struct capture *out, struct capture *err_out,
-	uint64_t limit_ms)
+static int follow(struct fault_run *run, struct launched *l, struct capture *out,
+	struct capture *err_out, uint64_t limit_ms)
 {
 	uint64_t limit = clock_boottime_ms() + limit_ms;
 
@@ -84,15 +84,16 @@ static void environment(char path[static 1024], char home[static 512], char **en
 {
 	const char *p = getenv("PATH"), *h = getenv("HOME");
 
-	snprintf(path, 1024, "PATH=%s", p ? p : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+	snprintf(path, 1024, "PATH=%s",
+		p ? p : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
 	snprintf(home, 512, "HOME=%s", h ? h : "/");
 	envp[0] = path;
 	envp[1] = home;
 	envp[2] = NULL;
 }
 
-static int start(struct fault_run *run, const char *const *argv, struct capture *out, struct capture *err_out,
-	struct launched *ret, struct err *err)
+static int start(struct fault_run *run, const char *const *argv, struct capture *out,
+	struct capture *err_out, struct launched *ret, struct err *err)
 {
 	char path[1024], home[512], *envp[3];
 	int o[2] = {-1, -1}, e[2] = {-1, -1}, r;
@@ -129,8 +130,8 @@ static int start(struct fault_run *run, const char *const *argv, struct capture 
 	return r;
 }
 
-int tool_run(struct fault_run *run, const char *const *argv, uint64_t limit_ms, struct tool_result *ret,
-	struct err *err)
+int tool_run(struct fault_run *run, const char *const *argv, uint64_t limit_ms,
+	struct tool_result *ret, struct err *err)
 {
 	struct capture out = {.fd = -1}, err_out = {.fd = -1};
 	struct launched l = LAUNCHED_INIT;
@@ -147,8 +148,11 @@ int tool_run(struct fault_run *run, const char *const *argv, uint64_t limit_ms, 
 	}
 	close_now(&out.fd);
 	close_now(&err_out.fd);
-	*ret = (struct tool_result){.code = end.code, .signo = end.signo, .timed_out = f == -ETIMEDOUT,
-		.out = out.data, .err = err_out.data};
+	*ret = (struct tool_result){.code = end.code,
+		.signo = end.signo,
+		.timed_out = f == -ETIMEDOUT,
+		.out = out.data,
+		.err = err_out.data};
 	if (r == 0 && f == -EINTR)
 		r = err_set(err, "cancelled", EINTR, "tool", "%s was ended", argv[0]);
 	if (r < 0)
@@ -164,12 +168,14 @@ int tool_must(struct fault_run *run, const char *const *argv, const char *stage,
 	if (r < 0)
 		return r;
 	if (res.timed_out)
-		r = err_set(err, "failed_to_apply", 0, stage, "%s took longer than %d s", argv[0], TOOL_LIMIT_MS / 1000);
+		r = err_set(err, "failed_to_apply", 0, stage, "%s took longer than %d s", argv[0],
+			TOOL_LIMIT_MS / 1000);
 	else if (res.signo)
-		r = err_set(err, "failed_to_apply", 0, stage, "%s was ended by signal %d", argv[0], res.signo);
+		r = err_set(err, "failed_to_apply", 0, stage, "%s was ended by signal %d", argv[0],
+			res.signo);
 	else if (res.code)
-		r = err_set(err, "failed_to_apply", 0, stage, "%s answered %d: %.*s", argv[0], res.code, DETAIL_MAX,
-			res.err ? res.err : "");
+		r = err_set(err, "failed_to_apply", 0, stage, "%s answered %d: %.*s", argv[0],
+			res.code, DETAIL_MAX, res.err ? res.err : "");
 	tool_result_free(&res);
 	return r;
 }
@@ -208,7 +214,8 @@ static char *replace(const char *item, const char *engine, const char *cont)
 	return out;
 }
 
-int tool_parse_argv(const char *json, const char *engine, const char *cont, char ***ret, struct err *err)
+int tool_parse_argv(const char *json, const char *engine, const char *cont, char ***ret,
+	struct err *err)
 {
 	_json_ json_t *list = NULL;
 	char **argv;
@@ -216,16 +223,18 @@ int tool_parse_argv(const char *json, const char *engine, const char *cont, char
 	json_t *v;
 
 	if (json_parse(json, strlen(json), &list, err) < 0 || !json_is_array(list))
-		return err_set(err, "lease.shape", 0, "tool", "an argv must be JSON text of a list of strings");
+		return err_set(err, "lease.shape", 0, "tool",
+			"an argv must be JSON text of a list of strings");
 	if (json_array_size(list) == 0 || json_array_size(list) > TOOL_ARGS_MAX)
-		return err_set(err, "lease.shape", 0, "tool", "an argv has 1 to %d items", TOOL_ARGS_MAX);
+		return err_set(err, "lease.shape", 0, "tool", "an argv has 1 to %d items",
+			TOOL_ARGS_MAX);
 	argv = calloc(json_array_size(list) + 1, sizeof(*argv));
 	if (!argv)
 		return err_set(err, "lease.shape", ENOMEM, "tool", "no memory");
-	json_array_foreach(list, i, v)
-	{
+	json_array_foreach(list, i, v) {
 		argv[i] = json_is_string(v) ? replace(json_string_value(v), engine, cont) : NULL;
-		if (!argv[i] || !*argv[0] || strstr(argv[i], "@engine") || strstr(argv[i], "@cont")) {
+		if (!argv[i] || !*argv[0] || strstr(argv[i], "@engine") ||
+			strstr(argv[i], "@cont")) {
 			tool_free_argv(argv);
 			return err_set(err, "lease.shape", 0, "tool",
 				"an argv holds something that is no text, or @engine or @cont without both known");

@@ -8,7 +8,8 @@
 #include "base/text.h"
 #include "os/pidfd.h"
 
-static const char *const verdict_names[IDENT_VERDICT_MAX] = {"gone", "unverifiable", "foreign", "same", "owned"};
+static const char *const verdict_names[IDENT_VERDICT_MAX] = {"gone", "unverifiable", "foreign",
+	"same", "owned"};
 
 const char *ident_verdict_name(enum ident_verdict v)
 {
@@ -51,7 +52,8 @@ int ident_read_fast(pid_t pid, struct proc_identity *ret, int *ret_pidfd, struct
 	if (fd >= 0 && pidfd_has_exited(fd))
 		return err_set(err, "target.gone", ESRCH, "identity", "process %d has ended", pid);
 	if (r < 0)
-		return err_set(err, "target.unverifiable", -r, "identity", "cannot inspect process %d", pid);
+		return err_set(err, "target.unverifiable", -r, "identity",
+			"cannot inspect process %d", pid);
 	id.start_ticks = stat.start_ticks;
 	id.uid = status.uid;
 	id.pidns_inode = ident_own_pidns();
@@ -73,7 +75,8 @@ int ident_complete(struct proc_identity *id, int pidfd, struct err *err)
 		dev = ino = 0;
 	read_cgroup(id->pid, cgroup, sizeof(cgroup));
 	if (pidfd_has_exited(pidfd))
-		return err_set(err, "target.gone", ESRCH, "identity", "process %d has ended", id->pid);
+		return err_set(err, "target.gone", ESRCH, "identity", "process %d has ended",
+			id->pid);
 	id->exe_dev = dev;
 	id->exe_ino = ino;
 	text_copy(id->cgroup, sizeof(id->cgroup), cgroup);
@@ -103,7 +106,8 @@ static void decide(struct ident_match *m, enum ident_verdict v, const char *reas
 }
 
 /* The last rung, for targets where the kernel has no pidfs: every fact must agree, and be known. */
-static void match_weak(const struct proc_identity *was, const struct proc_identity *now, struct ident_match *m)
+static void match_weak(const struct proc_identity *was, const struct proc_identity *now,
+	struct ident_match *m)
 {
 	if (was->uid != now->uid)
 		decide(m, IDENT_FOREIGN, "its user differs");
@@ -175,11 +179,12 @@ void ident_match(const struct proc_identity *was, const char *nonce, struct iden
 
 json_t *ident_to_json(const struct proc_identity *id)
 {
-	return json_pack("{s:s, s:i, s:I, s:s, s:I, s:I, s:s, s:{s:I, s:I}, s:I, s:s}", "kind", "process",
-		"pid", (int)id->pid, "start_ticks", (json_int_t)id->start_ticks, "boot_id", id->boot_id,
-		"pidns_inode", (json_int_t)id->pidns_inode, "pidfs_inode", (json_int_t)id->pidfs_inode,
-		"comm", id->comm, "exe", "device", (json_int_t)id->exe_dev, "inode", (json_int_t)id->exe_ino,
-		"uid", (json_int_t)id->uid, "cgroup", id->cgroup);
+	return json_pack("{s:s, s:i, s:I, s:s, s:I, s:I, s:s, s:{s:I, s:I}, s:I, s:s}", "kind",
+		"process", "pid", (int)id->pid, "start_ticks", (json_int_t)id->start_ticks,
+		"boot_id", id->boot_id, "pidns_inode", (json_int_t)id->pidns_inode, "pidfs_inode",
+		(json_int_t)id->pidfs_inode, "comm", id->comm, "exe", "device",
+		(json_int_t)id->exe_dev, "inode", (json_int_t)id->exe_ino, "uid",
+		(json_int_t)id->uid, "cgroup", id->cgroup);
 }
 
 static int get_u64(const json_t *j, const char *key, uint64_t *ret, struct err *err)
@@ -198,25 +203,29 @@ static int get_text(const json_t *j, const char *key, char *dst, size_t size, st
 {
 	int r = json_get_text(j, key, dst, size, "lease.shape", err);
 
-	return r == -ENOENT ? err_set(err, "lease.shape", 0, "identity", "a process has no `%s`", key) : r;
+	return r == -ENOENT
+		? err_set(err, "lease.shape", 0, "identity", "a process has no `%s`", key)
+		: r;
 }
 
 int ident_from_json(const json_t *j, struct proc_identity *ret, struct err *err)
 {
-	static const char *const keys[] = {"kind", "pid", "start_ticks", "boot_id", "pidns_inode", "pidfs_inode",
-		"comm", "exe", "uid", "cgroup"};
+	static const char *const keys[] = {"kind", "pid", "start_ticks", "boot_id", "pidns_inode",
+		"pidfs_inode", "comm", "exe", "uid", "cgroup"};
 	struct proc_identity id = {0};
 	uint64_t pid, uid;
 	const json_t *exe = json_object_get(j, "exe");
 
-	if (!json_is_object(j) || !text_equal(json_text_or(j, "kind", ""), "process") || !json_is_object(exe))
+	if (!json_is_object(j) || !text_equal(json_text_or(j, "kind", ""), "process") ||
+		!json_is_object(exe))
 		return err_set(err, "lease.shape", 0, "identity", "not a process identity");
 	if (json_check_keys(j, keys, ARRAY_SIZE(keys), "a process", "lease.shape", err) < 0 ||
 		get_u64(j, "pid", &pid, err) < 0 || get_u64(j, "uid", &uid, err) < 0 ||
 		get_u64(j, "start_ticks", &id.start_ticks, err) < 0 ||
 		get_u64(j, "pidns_inode", &id.pidns_inode, err) < 0 ||
 		get_u64(j, "pidfs_inode", &id.pidfs_inode, err) < 0 ||
-		get_u64(exe, "device", &id.exe_dev, err) < 0 || get_u64(exe, "inode", &id.exe_ino, err) < 0 ||
+		get_u64(exe, "device", &id.exe_dev, err) < 0 ||
+		get_u64(exe, "inode", &id.exe_ino, err) < 0 ||
 		get_text(j, "boot_id", id.boot_id, sizeof(id.boot_id), err) < 0 ||
 		get_text(j, "comm", id.comm, sizeof(id.comm), err) < 0 ||
 		get_text(j, "cgroup", id.cgroup, sizeof(id.cgroup), err) < 0)

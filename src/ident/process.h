@@ -22,12 +22,14 @@ struct proc_identity {
 	pid_t pid;
 	uint64_t start_ticks;
 	char boot_id[PROC_BOOT_ID_SIZE];
-	uint64_t pidns_inode; /* of whoever recorded it: the namespace in which pid means something */
+	uint64_t
+		pidns_inode; /* of whoever recorded it: the namespace in which pid means something */
 	uint64_t pidfs_inode; /* 0: unknown, the kernel has no pidfs */
 	char comm[PROC_COMM_SIZE];
 	uint64_t exe_dev, exe_ino; /* 0, 0: unknown or none */
 	uid_t uid;
-	char cgroup[IDENT_CGROUP_SIZE]; /* in the unified hierarchy, else the freezer's; "" unknown */
+	char cgroup
+		[IDENT_CGROUP_SIZE]; /* in the unified hierarchy, else the freezer's; "" unknown */
 };
 
 enum ident_verdict {

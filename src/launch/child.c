@@ -20,8 +20,8 @@
 
 #define CHILD_EXIT_REFUSED 125
 
-static const char *const process_names[LAUNCH_KIND_MAX] = {"mh-holder", "mh-recover", "mh-watch", "mh-clerk",
-	"mh-service", "mh-probe", "mh-tool"};
+static const char *const process_names[LAUNCH_KIND_MAX] = {"mh-holder", "mh-recover", "mh-watch",
+	"mh-clerk", "mh-service", "mh-probe", "mh-tool"};
 
 /* Close-on-exec does nothing for a child that does not exec: close all but the list, first of all. */
 static void close_others(const struct child_plan *p)
@@ -102,7 +102,8 @@ static void set_standard_streams(const struct child_plan *p)
 		fail_errno(p, "streams", "cannot open /dev/null");
 	/* Sources out of the way first, so that no dup2 overwrites one still needed. */
 	for (int i = 0; i < 3; i++) {
-		high[i] = fcntl(p->spec->stdfd[i] >= 0 ? p->spec->stdfd[i] : null, F_DUPFD_CLOEXEC, 16);
+		high[i] = fcntl(p->spec->stdfd[i] >= 0 ? p->spec->stdfd[i] : null, F_DUPFD_CLOEXEC,
+			16);
 		if (high[i] < 0)
 			fail_errno(p, "streams", "cannot duplicate a stream");
 	}
@@ -136,7 +137,8 @@ static _Noreturn void run_body(const struct child_plan *p)
 {
 	struct err err = {0};
 
-	if (p->journal && p->journal->claim && p->journal->claim(p->journal->self, p->rec, &err) < 0)
+	if (p->journal && p->journal->claim &&
+		p->journal->claim(p->journal->self, p->rec, &err) < 0)
 		fail(p, &err);
 	_exit(p->spec->body(p->spec->arg, p->linkfd, p->rec));
 }

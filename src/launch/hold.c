@@ -36,7 +36,8 @@ static void find_paths(const struct launch_spec *spec, struct exec_paths *ret)
 			path = *e + 5;
 	while (*path && n < MAX_PATHS) {
 		size_t len = strcspn(path, ":");
-		int w = snprintf(ret->text[n], sizeof(ret->text[n]), "%.*s/%s", (int)len, path, spec->argv[0]);
+		int w = snprintf(ret->text[n], sizeof(ret->text[n]), "%.*s/%s", (int)len, path,
+			spec->argv[0]);
 
 		/* An empty or relative entry would mean the current directory: never ours to run from. */
 		if (path[0] == '/' && w < (int)sizeof(ret->text[n])) {
@@ -60,7 +61,8 @@ static int make_leaf(const struct launch_spec *spec, struct launched *l, struct 
 		return 0;
 	}
 	for (int attempt = 0; attempt < 3; attempt++) {
-		int r = cgroup_leaf_make(spec->domain, rec->nonce, rec->cgroup, sizeof(rec->cgroup), &l->leaffd, err);
+		int r = cgroup_leaf_make(spec->domain, rec->nonce, rec->cgroup, sizeof(rec->cgroup),
+			&l->leaffd, err);
 
 		if (r < 0)
 			return r;
@@ -72,7 +74,8 @@ static int make_leaf(const struct launch_spec *spec, struct launched *l, struct 
 		}
 		close_now(&l->leaffd); /* a sweep found it first, and removes it */
 	}
-	return err_set(err, "launch.failed", EBUSY, "cgroup", "a sweep keeps removing %s", rec->cgroup);
+	return err_set(err, "launch.failed", EBUSY, "cgroup", "a sweep keeps removing %s",
+		rec->cgroup);
 }
 
 /* clone3 without the C library: it returns twice, like fork. */
@@ -95,7 +98,13 @@ struct pipes {
 	int gate[2], status[2], link[2];
 };
 
-#define PIPES_INIT {{-1, -1}, {-1, -1}, {-1, -1}}
+#define PIPES_INIT                                                                                 \
+	{                                                                                          \
+		{-1, -1}, {-1, -1},                                                                \
+		{                                                                                  \
+			-1, -1                                                                     \
+		}                                                                                  \
+	}
 
 static void pipes_close(struct pipes *p)
 {
@@ -143,8 +152,8 @@ static int *keep_list(const struct launch_spec *spec, const int *own, size_t n_o
 	return list;
 }
 
-static int clone_held(const struct launch_spec *spec, const struct launch_journal *journal, struct launched *l,
-	struct pipes *p, struct err *err)
+static int clone_held(const struct launch_spec *spec, const struct launch_journal *journal,
+	struct launched *l, struct pipes *p, struct err *err)
 {
 	struct exec_paths paths;
 	_close_ int self = -1;
@@ -155,9 +164,12 @@ static int clone_held(const struct launch_spec *spec, const struct launch_journa
 	if (spec->argv) {
 		find_paths(spec, &paths);
 		if (pidfd_open_pid(getpid(), &self) < 0)
-			return err_set(err, "launch.failed", errno, "pidfd", "cannot open our own pidfd");
+			return err_set(err, "launch.failed", errno, "pidfd",
+				"cannot open our own pidfd");
 	}
-	keep = keep_list(spec, (const int[]){p->gate[0], p->status[1], p->link[1], l->leaffd, self, spec->cwdfd}, 6, &n_keep);
+	keep = keep_list(spec,
+		(const int[]){p->gate[0], p->status[1], p->link[1], l->leaffd, self, spec->cwdfd},
+		6, &n_keep);
 	if (!keep)
 		return err_set(err, "launch.failed", ENOMEM, "clone", "no memory");
 	pid = clone_child(spec->domain, l->leaffd, &l->pidfd);
@@ -185,8 +197,8 @@ static int clone_held(const struct launch_spec *spec, const struct launch_journa
 	return 0;
 }
 
-int launch_hold(const struct launch_spec *spec, const struct launch_journal *journal, struct launched *ret,
-	struct err *err)
+int launch_hold(const struct launch_spec *spec, const struct launch_journal *journal,
+	struct launched *ret, struct err *err)
 {
 	struct launched l = LAUNCHED_INIT;
 	struct pipes p = PIPES_INIT;
@@ -255,6 +267,14 @@ int launch_go(struct launched *l, struct err *err)
 	if (err)
 		*err = theirs;
 	return theirs.errnum ? -theirs.errnum : -EINVAL;
+}
+
+/* With a descriptor that cannot be: a kernel that knows the flag says EBADF, another EINVAL or ENOSYS. */
+bool launch_can_enter_cgroup(void)
+{
+	struct clone_args args = {.flags = CLONE_INTO_CGROUP, .cgroup = INT32_MAX};
+
+	return syscall(SYS_clone3, &args, sizeof(args)) < 0 && errno == EBADF;
 }
 
 void launched_close(struct launched *l)

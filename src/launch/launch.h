@@ -31,7 +31,12 @@ enum launch_kind {
 	LAUNCH_KIND_MAX
 };
 
-enum launch_mechanism { LAUNCH_MECH_NONE, LAUNCH_MECH_CGROUP, LAUNCH_MECH_PROCESS_GROUP, LAUNCH_MECH_MAX };
+enum launch_mechanism {
+	LAUNCH_MECH_NONE,
+	LAUNCH_MECH_CGROUP,
+	LAUNCH_MECH_PROCESS_GROUP,
+	LAUNCH_MECH_MAX
+};
 
 enum launch_dim { /* a mask */
 	LAUNCH_DIM_PROCESS_TREE = 1 << 0,
@@ -45,8 +50,9 @@ enum launch_dim { /* a mask */
 /* Flat; embedded by whoever started it in its own record. */
 struct launch_record {
 	char nonce[LAUNCH_NONCE_SIZE];
-	char cgroup[LAUNCH_CGROUP_SIZE]; /* relative to the mount; "" where there is no kill domain */
-	struct proc_identity id;	 /* pid 0 until known */
+	char cgroup
+		[LAUNCH_CGROUP_SIZE]; /* relative to the mount; "" where there is no kill domain */
+	struct proc_identity id;      /* pid 0 until known */
 	enum launch_mechanism mechanism;
 	unsigned required, enforced, degraded; /* masks of enum launch_dim */
 	uint64_t deadline_boottime_ms;	       /* 0: none */
@@ -78,7 +84,7 @@ struct launch_spec {
 	int stdfd[3];			 /* -1: /dev/null (argv) or closed (body) */
 	const int *keepfds;		 /* everything else is closed in the child, first of all */
 	size_t n_keepfds;
-	bool outlives;			 /* argv: not killed by the death of its launcher */
+	bool outlives; /* argv: not killed by the death of its launcher */
 	unsigned required;
 	uint64_t deadline_boottime_ms;
 	const struct pass *pass;
@@ -95,7 +101,10 @@ struct launched {
 	int leaffd;   /* flocked as long as the launch may live: what the sweep looks at */
 };
 
-#define LAUNCHED_INIT {.pidfd = -1, .linkfd = -1, .gatefd = -1, .statusfd = -1, .leaffd = -1}
+#define LAUNCHED_INIT                                                                              \
+	{                                                                                          \
+		.pidfd = -1, .linkfd = -1, .gatefd = -1, .statusfd = -1, .leaffd = -1              \
+	}
 
 struct launch_end {
 	bool dead;	/* proven: exited, and its cgroup empty and removed where it has one */
@@ -107,8 +116,8 @@ struct launch_end {
 };
 
 /* Clones the child, held at its gate. The caller must have one thread. */
-int launch_hold(const struct launch_spec *spec, const struct launch_journal *journal, struct launched *ret,
-	struct err *err);
+int launch_hold(const struct launch_spec *spec, const struct launch_journal *journal,
+	struct launched *ret, struct err *err);
 
 /*
  * Opens the gate. For argv it returns when the exec has happened, else with
@@ -117,21 +126,24 @@ int launch_hold(const struct launch_spec *spec, const struct launch_journal *jou
 int launch_go(struct launched *l, struct err *err);
 
 /* Finds a process that another launcher started. pidfd is set when OWNED or SAME. */
-int launch_adopt(const struct launch_record *rec, struct launched *ret, enum ident_verdict *ret_verdict,
-	struct err *err);
+int launch_adopt(const struct launch_record *rec, struct launched *ret,
+	enum ident_verdict *ret_verdict, struct err *err);
 
 /*
  * TERM and CONT, up to grace_ms for it to go, then the whole cgroup is
  * killed; waits until it is empty, reaps, removes the leaf. Not proven dead:
  * -ETIMEDOUT with the survivors named.
  */
-int launch_stop(struct launched *l, struct cgroup_domain *domain, uint64_t grace_ms, struct launch_end *ret,
-	struct err *err);
+int launch_stop(struct launched *l, struct cgroup_domain *domain, uint64_t grace_ms,
+	struct launch_end *ret, struct err *err);
 
 /* For a process seen to have exited: reaps it and removes its leaf. Never waits. */
 void launch_finish(struct launched *l, const struct cgroup_domain *domain, struct launch_end *ret);
 
 void launched_close(struct launched *l);
+
+/* Whether the kernel can clone into a cgroup. Asks without starting anything. */
+bool launch_can_enter_cgroup(void);
 
 const char *launch_mechanism_name(enum launch_mechanism m);
 

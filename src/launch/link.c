@@ -34,7 +34,8 @@ static int payload_file(const void *data, size_t len, int *ret_fd)
 int link_send(int fd, uint8_t type, const void *data, size_t len)
 {
 	struct head head = {.type = type, .in_file = len > LINK_INLINE_MAX, .len = (uint32_t)len};
-	struct iovec iov[2] = {{&head, sizeof(head)}, {(void *)(uintptr_t)data, head.in_file ? 0 : len}};
+	struct iovec iov[2] = {{&head, sizeof(head)},
+		{(void *)(uintptr_t)data, head.in_file ? 0 : len}};
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int))];
@@ -91,7 +92,9 @@ int link_receive(int fd, uint8_t *ret_type, char **ret_data, size_t *ret_len)
 	} control;
 	struct head head;
 	ssize_t size = recv(fd, &head, sizeof(head), MSG_DONTWAIT | MSG_PEEK);
-	struct msghdr msg = {.msg_iovlen = 2, .msg_control = control.buf, .msg_controllen = sizeof(control.buf)};
+	struct msghdr msg = {.msg_iovlen = 2,
+		.msg_control = control.buf,
+		.msg_controllen = sizeof(control.buf)};
 	struct iovec iov[2];
 	_free_ char *buf = NULL;
 	_close_ int file = -1;

@@ -43,9 +43,10 @@ static unsigned mask_from_json(const json_t *list)
 json_t *launch_record_to_json(const struct launch_record *rec)
 {
 	return json_pack("{s:o, s:s, s:s, s:s, s:o, s:o, s:o}", "identity",
-		rec->id.start_ticks ? ident_to_json(&rec->id) : json_null(), "nonce", rec->nonce, "cgroup",
-		rec->cgroup, "mechanism", mechanism_names[rec->mechanism], "required", mask_to_json(rec->required),
-		"enforced", mask_to_json(rec->enforced), "degraded", mask_to_json(rec->degraded));
+		rec->id.start_ticks ? ident_to_json(&rec->id) : json_null(), "nonce", rec->nonce,
+		"cgroup", rec->cgroup, "mechanism", mechanism_names[rec->mechanism], "required",
+		mask_to_json(rec->required), "enforced", mask_to_json(rec->enforced), "degraded",
+		mask_to_json(rec->degraded));
 }
 
 int launch_record_from_json(const json_t *j, struct launch_record *ret, struct err *err)
@@ -54,7 +55,8 @@ int launch_record_from_json(const json_t *j, struct launch_record *ret, struct e
 	const char *mech = json_text_or(j, "mechanism", "");
 	struct launch_record rec = {0};
 
-	if (!json_is_object(j) || !text_is_hex(json_text_or(j, "nonce", ""), LAUNCH_NONCE_SIZE - 1) ||
+	if (!json_is_object(j) ||
+		!text_is_hex(json_text_or(j, "nonce", ""), LAUNCH_NONCE_SIZE - 1) ||
 		!text_copy(rec.cgroup, sizeof(rec.cgroup), json_text_or(j, "cgroup", "")))
 		return err_set(err, "lease.shape", 0, "holder", "not a launch record");
 	if (json_is_object(id) && ident_from_json(id, &rec.id, err) < 0)

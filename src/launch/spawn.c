@@ -23,7 +23,8 @@ int launch_spawn(char *const *argv, struct spawned *ret, struct err *err)
 	int r;
 
 	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0) {
-		r = err_set(err, "launch.failed", errno, "pipes", "cannot make the pipes of %s", argv[0]);
+		r = err_set(err, "launch.failed", errno, "pipes", "cannot make the pipes of %s",
+			argv[0]);
 	} else {
 		spec.stdfd[0] = in[0];
 		spec.stdfd[1] = out[1];

@@ -14,7 +14,10 @@ struct spawned {
 	int infd, outfd; /* the child's stdin (ours to write) and stdout (ours to read) */
 };
 
-#define SPAWNED_INIT {.pidfd = -1, .infd = -1, .outfd = -1}
+#define SPAWNED_INIT                                                                               \
+	{                                                                                          \
+		.pidfd = -1, .infd = -1, .outfd = -1                                               \
+	}
 
 /* stderr is inherited. argv[0] is looked for in our PATH. Returns when the exec has happened. */
 int launch_spawn(char *const *argv, struct spawned *ret, struct err *err);

@@ -8,8 +8,8 @@
 
 #define KILL_WAIT_MS 5000
 
-int launch_adopt(const struct launch_record *rec, struct launched *ret, enum ident_verdict *ret_verdict,
-	struct err *err)
+int launch_adopt(const struct launch_record *rec, struct launched *ret,
+	enum ident_verdict *ret_verdict, struct err *err)
 {
 	struct launched l = LAUNCHED_INIT;
 	struct ident_match m;
@@ -17,8 +17,8 @@ int launch_adopt(const struct launch_record *rec, struct launched *ret, enum ide
 	ident_match(&rec->id, rec->nonce, &m);
 	*ret_verdict = m.verdict;
 	if (m.pidfd < 0)
-		return err_set(err, m.verdict == IDENT_GONE ? "target.gone" : "target.unverifiable", 0, "identity",
-			"process %d: %s", rec->id.pid, m.reason);
+		return err_set(err, m.verdict == IDENT_GONE ? "target.gone" : "target.unverifiable",
+			0, "identity", "process %d: %s", rec->id.pid, m.reason);
 	l.rec = *rec;
 	l.pidfd = m.pidfd;
 	*ret = l;
@@ -59,8 +59,8 @@ static bool end_leaf(struct launched *l, struct cgroup_domain *domain, struct la
 	return cgroup_leaf_remove(domain, l->rec.nonce) == 0;
 }
 
-int launch_stop(struct launched *l, struct cgroup_domain *domain, uint64_t grace_ms, struct launch_end *ret,
-	struct err *err)
+int launch_stop(struct launched *l, struct cgroup_domain *domain, uint64_t grace_ms,
+	struct launch_end *ret, struct err *err)
 {
 	struct launch_end end = {0};
 	bool exited;
@@ -83,7 +83,8 @@ int launch_stop(struct launched *l, struct cgroup_domain *domain, uint64_t grace
 	*ret = end;
 	if (end.dead)
 		return 0;
-	return err_set(err, "launch.failed", ETIMEDOUT, "stop", "death of process %d is not proven", l->rec.id.pid);
+	return err_set(err, "launch.failed", ETIMEDOUT, "stop", "death of process %d is not proven",
+		l->rec.id.pid);
 }
 
 void launch_finish(struct launched *l, const struct cgroup_domain *domain, struct launch_end *ret)

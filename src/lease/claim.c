@@ -51,7 +51,8 @@ static int claims_dir(const struct lease_store *s)
 /* Making, taking over and giving back are all under this one lock: without it there are two winners. */
 static int lock_claims(const struct lease_store *s, int *ret_fd)
 {
-	_close_ int fd = openat(claims_dir(s), ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	_close_ int fd =
+		openat(claims_dir(s), ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	int r;
 
 	if (fd < 0)
@@ -73,7 +74,8 @@ static json_t *read_claim(int dirfd, const char *name)
 	json_t *j = NULL;
 	size_t len;
 
-	if (file_read_at(dirfd, name, CLAIM_MAX, &text, &len) < 0 || json_parse(text, len, &j, NULL) < 0)
+	if (file_read_at(dirfd, name, CLAIM_MAX, &text, &len) < 0 ||
+		json_parse(text, len, &j, NULL) < 0)
 		return NULL;
 	return j;
 }
@@ -87,7 +89,9 @@ static bool is_mine(const struct lease_store *s, const struct lease *l, const js
 /* Looks into whichever store the claim names: 1 stale, 0 held. */
 static int is_stale(const struct lease_store *s, const json_t *claim, struct lease_conflict *c)
 {
-	struct lease_store other = {.dir = STATE_DIR_INIT, .hostclaimsfd = -1, .domain = CGROUP_DOMAIN_INIT};
+	struct lease_store other = {.dir = STATE_DIR_INIT,
+		.hostclaimsfd = -1,
+		.domain = CGROUP_DOMAIN_INIT};
 	const char *key = json_text_or(claim, "lease", "");
 	_lease_ struct lease l = {0};
 	struct err err;
@@ -95,7 +99,8 @@ static int is_stale(const struct lease_store *s, const json_t *claim, struct lea
 
 	if (!text_equal(json_text_or(claim, "boot_id", ""), s->boot_id))
 		return 1;
-	r = state_dir_open(json_text_or(claim, "state_dir", "/nonexistent"), false, &other.dir, &err);
+	r = state_dir_open(json_text_or(claim, "state_dir", "/nonexistent"), false, &other.dir,
+		&err);
 	if (r < 0)
 		return r == -ENOENT; /* the whole store is gone; anything else cannot be told */
 	if (!text_equal(other.dir.store, json_text_or(claim, "store", ""))) {
@@ -111,10 +116,11 @@ static int is_stale(const struct lease_store *s, const json_t *claim, struct lea
 	return 0;
 }
 
-static int write_claim(const struct lease_store *s, const struct lease *l, const char *resource, const char *name)
+static int write_claim(const struct lease_store *s, const struct lease *l, const char *resource,
+	const char *name)
 {
-	_json_ json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s}", "resource", resource, "store", s->dir.store,
-		"state_dir", s->dir.path, "lease", l->key, "boot_id", s->boot_id);
+	_json_ json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s}", "resource", resource, "store",
+		s->dir.store, "state_dir", s->dir.path, "lease", l->key, "boot_id", s->boot_id);
 	_free_ char *text = j ? json_canonical(j, NULL) : NULL;
 	char temp[LEASE_KEY_SIZE + STATE_STORE_SIZE + 8];
 	_close_ int fd = -1;
@@ -134,7 +140,8 @@ static int write_claim(const struct lease_store *s, const struct lease *l, const
 }
 
 /* Under the lock: 0 ours now, -EBUSY somebody else's. */
-static int claim_one(struct lease_store *s, const struct lease *l, const char *resource, struct lease_conflict *ret)
+static int claim_one(struct lease_store *s, const struct lease *l, const char *resource,
+	struct lease_conflict *ret)
 {
 	char name[HASH_HEX_SIZE];
 	struct lease_conflict c = {0};
@@ -162,8 +169,7 @@ static void unclaim_locked(struct lease_store *s, const struct lease *l)
 	size_t i;
 	json_t *v;
 
-	json_array_foreach(l->resources, i, v)
-	{
+	json_array_foreach(l->resources, i, v) {
 		char name[HASH_HEX_SIZE];
 		_json_ json_t *there = NULL;
 
@@ -174,7 +180,8 @@ static void unclaim_locked(struct lease_store *s, const struct lease *l)
 	}
 }
 
-int lease_claim(struct lease_store *s, const struct lease *l, struct lease_conflict *ret, struct err *err)
+int lease_claim(struct lease_store *s, const struct lease *l, struct lease_conflict *ret,
+	struct err *err)
 {
 	_close_ int lock = -1;
 	size_t i;
@@ -182,17 +189,18 @@ int lease_claim(struct lease_store *s, const struct lease *l, struct lease_confl
 	int r = lock_claims(s, &lock);
 
 	if (r < 0)
-		return err_set(err, "store.failed", -r, "claims", "cannot lock the claims of this host");
-	json_array_foreach(l->resources, i, v)
-	{
+		return err_set(err, "store.failed", -r, "claims",
+			"cannot lock the claims of this host");
+	json_array_foreach(l->resources, i, v) {
 		r = claim_one(s, l, json_string_value(v), ret);
 		if (r == 0)
 			continue;
 		unclaim_locked(s, l);
 		if (r != -EBUSY)
-			return err_set(err, "store.failed", -r, "claims", "cannot claim %s", json_string_value(v));
-		err_set(err, "resource_conflict", 0, "claims", "%s is held by lease %s in %s", ret->resource, ret->key,
-			ret->state_dir);
+			return err_set(err, "store.failed", -r, "claims", "cannot claim %s",
+				json_string_value(v));
+		err_set(err, "resource_conflict", 0, "claims", "%s is held by lease %s in %s",
+			ret->resource, ret->key, ret->state_dir);
 		err_remedy(err, "mayhem --state %s release %s", ret->state_dir, ret->key);
 		return -EBUSY;
 	}

@@ -14,8 +14,8 @@ struct lease_conflict {
 	char resource[LEASE_TEXT_SIZE];
 	char key[LEASE_KEY_SIZE]; /* the lease that holds it */
 	char state_dir[LEASE_TEXT_SIZE];
-	bool ours;	 /* in our own store */
-	bool abandoned;	 /* nobody is at work on that lease: recovery may free it */
+	bool ours;	/* in our own store */
+	bool abandoned; /* nobody is at work on that lease: recovery may free it */
 };
 
 /* /run/mayhem/claims, or the user's runtime directory's; -1 when neither can be had. */
@@ -25,7 +25,8 @@ int claim_open_host_dir(void);
  * Claims every key of l->resources, or none. -EBUSY with *ret filled:
  * resource_conflict.
  */
-int lease_claim(struct lease_store *s, const struct lease *l, struct lease_conflict *ret, struct err *err);
+int lease_claim(struct lease_store *s, const struct lease *l, struct lease_conflict *ret,
+	struct err *err);
 
 /* Gives back what this lease holds, and only that. */
 void lease_unclaim(struct lease_store *s, const struct lease *l);

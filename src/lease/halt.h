@@ -15,7 +15,8 @@
 bool halt_is_on(const struct lease_store *s, const char *run_id);
 
 /* Who, when, why; for one run alone when run_id is not NULL. Durable. */
-int halt_write(struct lease_store *s, const char *run_id, const char *by, const char *reason, struct err *err);
+int halt_write(struct lease_store *s, const char *run_id, const char *by, const char *reason,
+	struct err *err);
 
 /* Takes it away. -ENOENT when there was none. The host's own file is not ours to remove, and is reported. */
 int halt_clear(struct lease_store *s, const char *run_id, struct err *err);

@@ -72,7 +72,8 @@ int holder_send(struct holder *h, enum holder_ask ask, uint64_t arg, struct err 
 {
 	int r = link_send(h->l.linkfd, (uint8_t)ask, &arg, sizeof(arg));
 
-	return r < 0 ? err_set(err, "lease.in_use", -r, "link", "the holder does not take requests") : 0;
+	return r < 0 ? err_set(err, "lease.in_use", -r, "link", "the holder does not take requests")
+		     : 0;
 }
 
 static int parse_news(const char *data, size_t len, struct holder_news *ret)
@@ -153,7 +154,8 @@ int holder_terminate(const struct lease *l, struct err *err)
 		return verdict == IDENT_GONE || verdict == IDENT_FOREIGN ? -ESRCH : -EPERM;
 	r = 0;
 	if (pidfd_signal(found.pidfd, SIGTERM) < 0)
-		r = err_set(err, "lease.in_use", errno, "signal", "cannot signal the holder of %s", l->id);
+		r = err_set(err, "lease.in_use", errno, "signal", "cannot signal the holder of %s",
+			l->id);
 	launched_close(&found);
 	return r;
 }

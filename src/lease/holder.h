@@ -25,7 +25,7 @@ struct holder_news {
 	bool ok;
 	char reason[32]; /* reason code when not ok */
 	char detail[400];
-	json_t *lease;	     /* new references, may be NULL */
+	json_t *lease; /* new references, may be NULL */
 	json_t *observation;
 };
 
@@ -37,10 +37,16 @@ struct holder_setup {
 	const struct fault_steps *steps;
 	steps_finder find_steps; /* to recover an abandoned lease that is in the way */
 	const struct pass *pass;
-	int agent_pidfd; /* opened before any clone: EOF of the link alone proves nothing */
-	int target_pidfd; /* the identity that was checked, -1 for declared leases; borrowed */
+	/*
+	 * The agent's inotify, -1: none. Its last close waits for the kernel's
+	 * readers (10 to 25 ms, seen), and a dying process is not seen dead before
+	 * all its descriptors are closed: so the last to close it is never the agent.
+	 */
+	int sharedfd;
+	int agent_pidfd;   /* opened before any clone: EOF of the link alone proves nothing */
+	int target_pidfd;  /* the identity that was checked, -1 for declared leases; borrowed */
 	const char *spare; /* a record made ready, or "" */
-	bool check_only; /* runs check and says what it found; no record, no change */
+	bool check_only;   /* runs check and says what it found; no record, no change */
 };
 
 int holder_start(const struct holder_setup *setup, struct holder **ret, struct err *err);

@@ -29,8 +29,8 @@
 size_t holder_keepfds(const struct holder_setup *s, int *ret)
 {
 	const struct state_dir *d = &s->store->dir;
-	const int all[] = {d->fd, d->leasesfd, d->endedfd, d->claimsfd, d->asidefd, s->store->hostclaimsfd,
-		s->agent_pidfd, s->target_pidfd};
+	const int all[] = {d->fd, d->leasesfd, d->endedfd, d->claimsfd, d->asidefd,
+		s->store->hostclaimsfd, s->agent_pidfd, s->target_pidfd, s->sharedfd};
 	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
@@ -68,7 +68,8 @@ static int prepare(struct holder_work *w, struct err *err)
 	w->sigfd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 	w->timerfd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (w->sigfd < 0 || w->timerfd < 0)
-		return err_set(err, "launch.failed", errno, "holder", "cannot make a holder's timers");
+		return err_set(err, "launch.failed", errno, "holder",
+			"cannot make a holder's timers");
 	w->setup->store->domain.basefd = -1; /* was the agent's, closed here */
 	return 0;
 }
@@ -130,8 +131,9 @@ static enum lease_end end_of_reason(const struct err *err)
 /* Reasons that a result carries; everything else is "failed to apply", with its detail. */
 static const char *result_reason(const struct err *err)
 {
-	static const char *const plain[] = {"resource_conflict", "no_effect", "target_gone", "target_drift", "cancelled",
-		"undo_failed", "verify_failed", "failed_to_apply", "store.failed", "host.halted"};
+	static const char *const plain[] = {"resource_conflict", "no_effect", "target_gone",
+		"target_drift", "cancelled", "undo_failed", "verify_failed", "failed_to_apply",
+		"store.failed", "host.halted"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(plain); i++)
 		if (err_is(err, plain[i]))
@@ -147,7 +149,8 @@ static const char *reason_of_stop(enum lease_end stop)
 }
 
 /* Nothing was changed: the lease expires. */
-static int give_up(struct holder_work *w, enum lease_end end, const char *reason, const char *detail)
+static int give_up(struct holder_work *w, enum lease_end end, const char *reason,
+	const char *detail)
 {
 	struct err err = {0};
 
@@ -217,10 +220,11 @@ static int apply(struct holder_work *w, json_t **ret_observation, struct err *er
 	*ret_observation = observation_to_json(&during, "during");
 	lease_add_observation(&w->lease, json_incref(*ret_observation));
 	/* What a declared lease's executor cannot look at is said to be unknown, as its controller expects. */
-	if (during.effect == EFFECT_PRESENT || (during.effect == EFFECT_UNKNOWN && w->lease.declared))
+	if (during.effect == EFFECT_PRESENT ||
+		(during.effect == EFFECT_UNKNOWN && w->lease.declared))
 		return 0;
-	return err_set(err, during.effect == EFFECT_PARTIAL ? "failed_to_apply" : "no_effect", 0, "observe",
-		"the effect is %s: %s", effect_name(during.effect), during.detail);
+	return err_set(err, during.effect == EFFECT_PARTIAL ? "failed_to_apply" : "no_effect", 0,
+		"observe", "the effect is %s: %s", effect_name(during.effect), during.detail);
 }
 
 /* Looks at the effect now and then; a change is recorded and told. */
@@ -254,7 +258,8 @@ static void hold(struct holder_work *w)
 	}
 }
 
-static int release(struct holder_work *w, enum lease_end end, bool ok, const char *reason, const char *detail)
+static int release(struct holder_work *w, enum lease_end end, bool ok, const char *reason,
+	const char *detail)
 {
 	struct err err = {0};
 	int r;
@@ -262,7 +267,8 @@ static int release(struct holder_work *w, enum lease_end end, bool ok, const cha
 	w->undoing = true;
 	r = lease_undo(&w->run, end, &err);
 	if (r == -EUCLEAN)
-		holder_say(w, "ended", false, err_is(&err, "verify_failed") ? "verify_failed" : "undo_failed", err.text,
+		holder_say(w, "ended", false,
+			err_is(&err, "verify_failed") ? "verify_failed" : "undo_failed", err.text,
 			NULL);
 	else
 		holder_say(w, "ended", ok, reason, detail, NULL);
@@ -279,7 +285,8 @@ static int hold_fault(struct holder_work *w)
 	if (r < 0 && w->stop != LEASE_END_NONE)
 		return give_up(w, w->stop, reason_of_stop(w->stop), err.text);
 	if (r < 0)
-		return give_up(w, err_is(&err, "host.halted") ? LEASE_END_HALTED : end_of_reason(&err),
+		return give_up(w,
+			err_is(&err, "host.halted") ? LEASE_END_HALTED : end_of_reason(&err),
 			result_reason(&err), err.text);
 	r = apply(w, &seen, &err);
 	if (r < 0) {
@@ -315,7 +322,8 @@ static int check_only(struct holder_work *w)
 		r = complete_target(w, &err);
 	if (r == 0)
 		r = w->run.steps->check(&w->run, &err);
-	holder_say(w, "ended", r == 0, r < 0 ? result_reason(&err) : "", r < 0 ? err.text : "it would have an effect", NULL);
+	holder_say(w, "ended", r == 0, r < 0 ? result_reason(&err) : "",
+		r < 0 ? err.text : "it would have an effect", NULL);
 	return 0;
 }
 

@@ -13,13 +13,13 @@ struct holder_work {
 	struct lease_file file;
 	struct fault_run run;
 	int linkfd, sigfd, timerfd;
-	enum lease_end stop;	 /* why it is to end, NONE: go on */
-	bool undoing;		 /* from here on nothing interrupts a wait */
-	bool held;		 /* the effect was observed once */
+	enum lease_end stop;	  /* why it is to end, NONE: go on */
+	bool undoing;		  /* from here on nothing interrupts a wait */
+	bool held;		  /* the effect was observed once */
 	uint64_t end_boottime_us; /* of the duration, 0: not yet or none */
-	uint64_t poll_us;	 /* until the next look at the effect */
-	enum effect effect;	 /* as last seen */
-	unsigned lost_news;	 /* packets that the agent did not take */
+	uint64_t poll_us;	  /* until the next look at the effect */
+	enum effect effect;	  /* as last seen */
+	unsigned lost_news;	  /* packets that the agent did not take */
 };
 
 /* The launch journal's claim: pending, durable. Runs in the held child. */
@@ -33,5 +33,5 @@ size_t holder_keepfds(const struct holder_setup *setup, int *ret);
 /* Waits up to us for anything that concerns this lease, and deals with it. */
 int holder_watch(struct holder_work *w, uint64_t us);
 void holder_arm_timer(struct holder_work *w);
-void holder_say(struct holder_work *w, const char *kind, bool ok, const char *reason, const char *detail,
-	json_t *observation);
+void holder_say(struct holder_work *w, const char *kind, bool ok, const char *reason,
+	const char *detail, json_t *observation);

@@ -15,12 +15,12 @@
 #include "lease/holder_body.h"
 #include "os/pidfd.h"
 
-void holder_say(struct holder_work *w, const char *kind, bool ok, const char *reason, const char *detail,
-	json_t *observation)
+void holder_say(struct holder_work *w, const char *kind, bool ok, const char *reason,
+	const char *detail, json_t *observation)
 {
 	_json_ json_t *lease = lease_to_json(&w->lease);
-	_json_ json_t *j = json_pack("{s:s, s:b, s:s, s:s, s:O?, s:o?}", "kind", kind, "ok", ok, "reason", reason,
-		"detail", detail, "lease", lease, "observation", observation);
+	_json_ json_t *j = json_pack("{s:s, s:b, s:s, s:s, s:O?, s:o?}", "kind", kind, "ok", ok,
+		"reason", reason, "detail", detail, "lease", lease, "observation", observation);
 	_free_ char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
 
 	/* A stopped agent must not hold up an undo: what it does not take is lost, and the record is not. */
@@ -113,7 +113,9 @@ static void on_link(struct holder_work *w)
 		if (len == sizeof(arg))
 			memcpy(&arg, data, sizeof(arg));
 		if (type == HOLDER_RELEASE)
-			stop(w, arg > LEASE_END_NONE && arg < LEASE_END_MAX ? (enum lease_end)arg : LEASE_END_NORMAL);
+			stop(w,
+				arg > LEASE_END_NONE && arg < LEASE_END_MAX ? (enum lease_end)arg
+									    : LEASE_END_NORMAL);
 		else if (type == HOLDER_EXTEND)
 			extend(w, arg);
 		else if (type == HOLDER_OBSERVE)
@@ -125,7 +127,8 @@ int holder_watch(struct holder_work *w, uint64_t us)
 {
 	const struct holder_setup *s = w->setup;
 	bool mind_agent = !w->lease.survive && w->stop == LEASE_END_NONE;
-	bool mind_target = w->held && w->stop == LEASE_END_NONE && w->lease.undo_kind != UNDO_IRREVERSIBLE;
+	bool mind_target =
+		w->held && w->stop == LEASE_END_NONE && w->lease.undo_kind != UNDO_IRREVERSIBLE;
 	struct pollfd p[] = {
 		{.fd = w->sigfd, .events = POLLIN},
 		{.fd = w->timerfd, .events = POLLIN},
@@ -133,7 +136,8 @@ int holder_watch(struct holder_work *w, uint64_t us)
 		{.fd = mind_target ? w->run.target_pidfd : -1, .events = POLLIN},
 		{.fd = w->linkfd, .events = POLLIN},
 	};
-	struct timespec ts = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+	struct timespec ts = {.tv_sec = (time_t)(us / 1000000),
+		.tv_nsec = (long)(us % 1000000) * 1000};
 
 	if (ppoll(p, ARRAY_SIZE(p), us == UINT64_MAX ? NULL : &ts, NULL) > 0) {
 		if (p[2].revents)

@@ -9,8 +9,8 @@
 #include "base/json.h"
 #include "base/text.h"
 
-static const char *const state_names[LEASE_STATE_MAX] = {"pending", "active", "releasing", "released", "expired",
-	"orphaned", "dirty"};
+static const char *const state_names[LEASE_STATE_MAX] = {"pending", "active", "releasing",
+	"released", "expired", "orphaned", "dirty"};
 
 static const unsigned next_states[LEASE_STATE_MAX] = {
 	[LEASE_PENDING] = 1 << LEASE_ACTIVE | 1 << LEASE_EXPIRED,
@@ -22,9 +22,9 @@ static const unsigned next_states[LEASE_STATE_MAX] = {
 
 const struct state_machine lease_machine = {"lease", state_names, next_states, LEASE_STATE_MAX};
 
-static const char *const end_names[LEASE_END_MAX] = {"", "normal", "deadline", "halted", "cancelled", "agent_lost",
-	"recovery", "reboot", "target_gone", "kept_faulted", "failed_to_apply", "resource_conflict", "no_effect",
-	"manual"};
+static const char *const end_names[LEASE_END_MAX] = {"", "normal", "deadline", "halted",
+	"cancelled", "agent_lost", "recovery", "reboot", "target_gone", "kept_faulted",
+	"failed_to_apply", "resource_conflict", "no_effect", "manual"};
 
 const char *lease_end_name(enum lease_end e)
 {
@@ -43,7 +43,8 @@ int lease_init(struct lease *l)
 	l->resources = json_array();
 	l->observations = json_array();
 	l->remedy = json_array();
-	return l->targets && l->params && l->undo_ops && l->verify_probes && l->resources && l->observations && l->remedy
+	return l->targets && l->params && l->undo_ops && l->verify_probes && l->resources &&
+			l->observations && l->remedy
 		? 0
 		: -ENOMEM;
 }
@@ -81,17 +82,19 @@ static int broken(const char *rule, const char *why, struct err *err)
 int lease_check(const struct lease *l, struct err *err)
 {
 	bool undoable = json_array_size(l->undo_ops) || l->undo_kind != UNDO_RECORDED;
-	bool changed = l->state == LEASE_ACTIVE || l->state == LEASE_RELEASING || l->state == LEASE_RELEASED ||
-		l->state == LEASE_DIRTY || l->state == LEASE_ORPHANED;
+	bool changed = l->state == LEASE_ACTIVE || l->state == LEASE_RELEASING ||
+		l->state == LEASE_RELEASED || l->state == LEASE_DIRTY || l->state == LEASE_ORPHANED;
 
 	if (!text_has_prefix(l->id, "l-") || (!l->declared && !lease_id_is_native(l->id)))
 		return broken("lease_id_prefix", "a lease's id is `l-` and eight digits", err);
 	if (changed && !undoable)
 		return broken("undo_required_before_active", "nothing says how to undo it", err);
 	if (l->state == LEASE_RELEASED && !json_array_size(l->verify_probes) && !l->verified_by[0])
-		return broken("verify_required_before_release", "nothing says how to look at it", err);
+		return broken("verify_required_before_release", "nothing says how to look at it",
+			err);
 	if (l->state == LEASE_DIRTY && (!l->notes[0] || !json_array_size(l->remedy)))
-		return broken("dirty_requires_escalation_notes", "a dirty lease says what remains and how to mend it", err);
+		return broken("dirty_requires_escalation_notes",
+			"a dirty lease says what remains and how to mend it", err);
 	if (l->released_ms && !lease_is_safe(l))
 		return broken("lease_time_ordering", "a release time belongs to a safe end", err);
 	return 0;
@@ -127,8 +130,8 @@ int lease_add_observation(struct lease *l, json_t *observation)
 
 int lease_add_undo(struct lease *l, const char *op, json_t *args, bool is_volatile)
 {
-	json_t *entry = json_pack("{s:s, s:o, s:b, s:b}", "op", op, "args", args, "volatile", is_volatile,
-		"idempotent", true);
+	json_t *entry = json_pack("{s:s, s:o, s:b, s:b}", "op", op, "args", args, "volatile",
+		is_volatile, "idempotent", true);
 
 	return !entry || json_array_append_new(l->undo_ops, entry) < 0 ? -ENOMEM : 0;
 }

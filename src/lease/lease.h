@@ -60,8 +60,8 @@ struct lease {
 	enum undo_kind undo_kind;
 	enum lease_state state;
 	enum lease_end end;
-	bool survive;		      /* outlives its session */
-	int64_t duration_ms;	      /* -1: none, ends by its ttl */
+	bool survive;	     /* outlives its session */
+	int64_t duration_ms; /* -1: none, ends by its ttl */
 	uint64_t ttl_ms;
 	uint64_t deadline_boottime_ms;
 	uint64_t created_ms, injected_ms, released_ms; /* UTC, 0: not yet */

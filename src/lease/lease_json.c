@@ -29,9 +29,10 @@ static json_t *seconds(uint64_t ms)
 
 json_t *lease_to_json(const struct lease *l)
 {
-	json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:b}", "id", l->id, "run_id", l->run_id,
-		"fault_id", l->fault_id, "owner", l->owner, "owner_agent", l->owner_agent, "declared", l->declared,
-		"undo_kind", undo_kind_name(l->undo_kind), "state", lease_machine.names[l->state], "survive", l->survive);
+	json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:b}", "id", l->id,
+		"run_id", l->run_id, "fault_id", l->fault_id, "owner", l->owner, "owner_agent",
+		l->owner_agent, "declared", l->declared, "undo_kind", undo_kind_name(l->undo_kind),
+		"state", lease_machine.names[l->state], "survive", l->survive);
 	int bad = 0;
 
 	if (!j)
@@ -45,17 +46,21 @@ json_t *lease_to_json(const struct lease *l)
 	bad |= json_object_set(j, "observations", l->observations);
 	bad |= json_object_set(j, "remedy", l->remedy);
 	bad |= json_put(j, "verified_by", text_or_null(l->verified_by));
-	bad |= json_put(j, "duration_ms", l->duration_ms < 0 ? json_null() : json_integer(l->duration_ms));
+	bad |= json_put(j, "duration_ms",
+		l->duration_ms < 0 ? json_null() : json_integer(l->duration_ms));
 	bad |= json_put(j, "ttl_seconds", seconds(l->ttl_ms));
-	bad |= json_put(j, "deadline_boottime_ms", json_integer((json_int_t)l->deadline_boottime_ms));
+	bad |= json_put(j, "deadline_boottime_ms",
+		json_integer((json_int_t)l->deadline_boottime_ms));
 	bad |= json_put(j, "created_at", utc_or_null(l->created_ms));
 	bad |= json_put(j, "injected_at", utc_or_null(l->injected_ms));
 	bad |= json_put(j, "released_at", utc_or_null(l->released_ms));
 	bad |= json_put(j, "boot_id", json_string(l->boot_id));
 	bad |= json_put(j, "pidns", json_integer((json_int_t)l->pidns));
 	bad |= json_put(j, "timens", json_integer((json_int_t)l->timens));
-	bad |= json_put(j, "host", json_pack("{s:s, s:s}", "machine_id", l->machine_id, "hostname", l->hostname));
-	bad |= json_put(j, "holder", l->holder.nonce[0] ? launch_record_to_json(&l->holder) : json_null());
+	bad |= json_put(j, "host",
+		json_pack("{s:s, s:s}", "machine_id", l->machine_id, "hostname", l->hostname));
+	bad |= json_put(j, "holder",
+		l->holder.nonce[0] ? launch_record_to_json(&l->holder) : json_null());
 	bad |= json_put(j, "release_mechanism", text_or_null(lease_end_name(l->end)));
 	bad |= json_put(j, "escalation_notes", text_or_null(l->notes));
 	bad |= json_put(j, "observations_dropped", json_integer(l->dropped));
@@ -137,7 +142,8 @@ static int get_end(const json_t *j, struct lease *l, struct err *err)
 
 static int get_numbers(const json_t *j, struct lease *l, struct err *err)
 {
-	const json_t *duration = json_object_get(j, "duration_ms"), *ttl = json_object_get(j, "ttl_seconds");
+	const json_t *duration = json_object_get(j, "duration_ms"),
+		     *ttl = json_object_get(j, "ttl_seconds");
 	uint64_t dropped;
 
 	if (json_is_integer(duration))
@@ -148,7 +154,8 @@ static int get_numbers(const json_t *j, struct lease *l, struct err *err)
 		return shape("ttl_seconds", err);
 	l->ttl_ms = (uint64_t)(json_number_value(ttl) * 1000 + 0.5);
 	if (get_u64(j, "deadline_boottime_ms", &l->deadline_boottime_ms, err) < 0 ||
-		get_u64(j, "pidns", &l->pidns, err) < 0 || get_u64(j, "timens", &l->timens, err) < 0 ||
+		get_u64(j, "pidns", &l->pidns, err) < 0 ||
+		get_u64(j, "timens", &l->timens, err) < 0 ||
 		get_u64(j, "observations_dropped", &dropped, err) < 0)
 		return -EINVAL;
 	l->dropped = (unsigned)dropped;
@@ -160,8 +167,8 @@ static int get_objects(const json_t *j, struct lease *l, struct err *err)
 	json_t *target = json_object_get(j, "target"), *params = json_object_get(j, "params");
 	const json_t *holder = json_object_get(j, "holder"), *host = json_object_get(j, "host");
 
-	if (!target || (!json_is_object(target) && !json_is_null(target)) || !json_is_object(params) ||
-		!json_is_object(host))
+	if (!target || (!json_is_object(target) && !json_is_null(target)) ||
+		!json_is_object(params) || !json_is_object(host))
 		return shape("target, params or host", err);
 	json_decref(l->target);
 	l->target = json_incref(target);
@@ -206,14 +213,17 @@ int lease_from_json(const char *key, const json_t *j, struct lease *ret, struct 
 	if (lease_init(&l) < 0)
 		return err_set(err, "lease.shape", ENOMEM, "read", "no memory");
 	text_copy(l.key, sizeof(l.key), key);
-	if (get_words(j, &l, err) < 0 || get_numbers(j, &l, err) < 0 || get_objects(j, &l, err) < 0 ||
-		get_end(j, &l, err) < 0 || get_time(j, "created_at", &l.created_ms, err) < 0 ||
+	if (get_words(j, &l, err) < 0 || get_numbers(j, &l, err) < 0 ||
+		get_objects(j, &l, err) < 0 || get_end(j, &l, err) < 0 ||
+		get_time(j, "created_at", &l.created_ms, err) < 0 ||
 		get_time(j, "injected_at", &l.injected_ms, err) < 0 ||
 		get_time(j, "released_at", &l.released_ms, err) < 0 ||
-		get_array(j, "targets", &l.targets, err) < 0 || get_array(j, "undo_ops", &l.undo_ops, err) < 0 ||
+		get_array(j, "targets", &l.targets, err) < 0 ||
+		get_array(j, "undo_ops", &l.undo_ops, err) < 0 ||
 		get_array(j, "verify_probes", &l.verify_probes, err) < 0 ||
 		get_array(j, "resources", &l.resources, err) < 0 ||
-		get_array(j, "observations", &l.observations, err) < 0 || get_array(j, "remedy", &l.remedy, err) < 0)
+		get_array(j, "observations", &l.observations, err) < 0 ||
+		get_array(j, "remedy", &l.remedy, err) < 0)
 		return -EINVAL;
 	if (lease_check(&l, err) < 0)
 		return -EINVAL;

@@ -20,9 +20,10 @@
 #define LOCK_TRIES 20
 #define LEAF_EMPTY_MS 5000
 
-static const char *const found_names[RECOVER_FOUND_MAX] = {"holder_gone", "other_boot", "alive", "overdue",
-	"unverifiable", "busy", "elsewhere"};
-static const char *const did_names[RECOVER_DID_MAX] = {"undone", "left", "would_undo", "marked_dirty"};
+static const char *const found_names[RECOVER_FOUND_MAX] = {"holder_gone", "other_boot", "alive",
+	"overdue", "unverifiable", "busy", "elsewhere"};
+static const char *const did_names[RECOVER_DID_MAX] = {"undone", "left", "would_undo",
+	"marked_dirty"};
 
 const char *recover_found_name(enum recover_found f)
 {
@@ -37,7 +38,8 @@ const char *recover_did_name(enum recover_did d)
 /* Nothing asks a recovery to stop, so its waits only wait. */
 static int wait_plainly(struct fault_run *run _unused_, uint64_t us)
 {
-	struct timespec ts = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+	struct timespec ts = {.tv_sec = (time_t)(us / 1000000),
+		.tv_nsec = (long)(us % 1000000) * 1000};
 
 	ppoll(NULL, 0, &ts, NULL);
 	return 0;
@@ -54,7 +56,8 @@ static int end_leftovers(struct lease_store *s, const struct lease *l, struct er
 	if (cgroup_leaf_populated(&s->domain, leaf) > 0)
 		cgroup_leaf_kill(&s->domain, leaf);
 	if (cgroup_leaf_wait_empty(&s->domain, leaf, LEAF_EMPTY_MS) < 0)
-		return err_set(err, "undo_failed", ETIMEDOUT, "cgroup", "processes in %s do not die", l->holder.cgroup);
+		return err_set(err, "undo_failed", ETIMEDOUT, "cgroup",
+			"processes in %s do not die", l->holder.cgroup);
 	cgroup_leaf_remove(&s->domain, l->holder.nonce);
 	return 0;
 }
@@ -70,8 +73,8 @@ static bool is_elsewhere(const struct lease_store *s, const struct lease *l)
 }
 
 /* The record is locked and read. */
-static int recover_locked(struct lease_store *s, struct lease_file *f, struct lease *l, steps_finder find_steps,
-	struct err *err)
+static int recover_locked(struct lease_store *s, struct lease_file *f, struct lease *l,
+	steps_finder find_steps, struct err *err)
 {
 	struct fault_run run = {
 		.lease = l,
@@ -91,7 +94,8 @@ static int recover_locked(struct lease_store *s, struct lease_file *f, struct le
 		return lease_expire(&run, LEASE_END_FAILED_TO_APPLY, err);
 	}
 	if (!run.steps)
-		return err_set(err, "fault.not_executable", 0, "recover", "this version cannot undo %s", l->fault_id);
+		return err_set(err, "fault.not_executable", 0, "recover",
+			"this version cannot undo %s", l->fault_id);
 	r = end_leftovers(s, l, err);
 	if (r < 0)
 		return r;
@@ -102,8 +106,8 @@ static int recover_locked(struct lease_store *s, struct lease_file *f, struct le
 }
 
 /* A claim's or a reader's look takes the lock for an instant: asked again before it counts as work. */
-static int open_patiently(struct lease_store *s, const char *key, struct lease_file *f, struct lease *l,
-	struct err *err)
+static int open_patiently(struct lease_store *s, const char *key, struct lease_file *f,
+	struct lease *l, struct err *err)
 {
 	int r;
 
@@ -115,7 +119,8 @@ static int open_patiently(struct lease_store *s, const char *key, struct lease_f
 	}
 }
 
-int lease_recover_one(struct lease_store *s, const char *key, steps_finder find_steps, struct lease *ret_lease)
+int lease_recover_one(struct lease_store *s, const char *key, steps_finder find_steps,
+	struct lease *ret_lease)
 {
 	_lease_file_ struct lease_file f = LEASE_FILE_INIT;
 	_lease_ struct lease l = {0};
@@ -146,14 +151,16 @@ struct recovery {
 	size_t n_keys, capacity;
 };
 
-static void report(struct recovery *w, const char *key, const struct lease *l, enum recover_found found,
-	enum recover_did did)
+static void report(struct recovery *w, const char *key, const struct lease *l,
+	enum recover_found found, enum recover_did did)
 {
 	json_array_append_new(w->leases,
-		json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:O?, s:s?}", "id", l->id[0] ? l->id : key, "run_id", l->run_id,
-			"found", found_names[found], "did", did_names[did], "state",
-			l->target ? lease_machine.names[l->state] : NULL, "release_mechanism", lease_end_name(l->end),
-			"remedy", l->remedy, "escalation_notes", l->notes[0] ? l->notes : NULL));
+		json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:O?, s:s?}", "id",
+			l->id[0] ? l->id : key, "run_id", l->run_id, "found", found_names[found],
+			"did", did_names[did], "state",
+			l->target ? lease_machine.names[l->state] : NULL, "release_mechanism",
+			lease_end_name(l->end), "remedy", l->remedy, "escalation_notes",
+			l->notes[0] ? l->notes : NULL));
 	w->rep.seen++;
 	w->rep.undone += did == RECOVER_UNDONE;
 	w->rep.left += did == RECOVER_LEFT || did == RECOVER_WOULD_UNDO;
@@ -173,10 +180,12 @@ static void report_unreadable(struct recovery *w, const char *key, int r, const 
 	snprintf(name, sizeof(name), "%s.log", key);
 	snprintf(path, sizeof(path), "leases/%s", name);
 	/* A newer version's record is left for that version; anything else is kept, out of the way. */
-	if (r != -EPROTONOSUPPORT && !w->opts->plan && lease_set_aside(w->s, name, kept, sizeof(kept), &err) < 0)
+	if (r != -EPROTONOSUPPORT && !w->opts->plan &&
+		lease_set_aside(w->s, name, kept, sizeof(kept), &err) < 0)
 		log_error("recover", "%s", err.text);
 	json_array_append_new(w->unreadable,
-		json_pack("{s:s, s:s?, s:s}", "path", path, "kept_as", kept[0] ? kept : NULL, "why", why->text));
+		json_pack("{s:s, s:s?, s:s}", "path", path, "kept_as", kept[0] ? kept : NULL, "why",
+			why->text));
 	w->rep.seen++;
 	w->rep.unreadable++;
 	w->rep.exit_code = 7;
@@ -210,7 +219,8 @@ static void recover_free(struct recovery *w, struct lease_file *f, struct lease 
 		return report(w, l->key, l, found, RECOVER_WOULD_UNDO);
 	r = recover_locked(w->s, f, l, w->opts->find_steps, &err);
 	if (r == -EUCLEAN)
-		return report(w, l->key, l, err_is(&err, "target.unverifiable") ? RECOVER_UNVERIFIABLE : found,
+		return report(w, l->key, l,
+			err_is(&err, "target.unverifiable") ? RECOVER_UNVERIFIABLE : found,
 			RECOVER_MARKED_DIRTY);
 	if (r < 0) {
 		log_error("recover", "%s: %s", l->key, err.text);
@@ -243,10 +253,12 @@ static void recover_key(struct recovery *w, const char *key)
 			return report_unreadable(w, key, r, &err);
 		if (lease_peek(w->s, key, &l, &err) < 0)
 			return; /* being made, or being ended */
-		overdue = !lease_is_safe(&l) && text_equal(l.boot_id, w->s->boot_id) && !is_elsewhere(w->s, &l) &&
+		overdue = !lease_is_safe(&l) && text_equal(l.boot_id, w->s->boot_id) &&
+			!is_elsewhere(w->s, &l) &&
 			clock_boottime_ms() > l.deadline_boottime_ms + OVERDUE_GRACE_MS;
 		if (!overdue || w->opts->skip_overdue)
-			return report(w, key, &l, overdue ? RECOVER_OVERDUE : RECOVER_ALIVE, RECOVER_LEFT);
+			return report(w, key, &l, overdue ? RECOVER_OVERDUE : RECOVER_ALIVE,
+				RECOVER_LEFT);
 		if (w->opts->plan)
 			return report(w, key, &l, RECOVER_OVERDUE, RECOVER_WOULD_UNDO);
 		if (!end_overdue(w, &l))
@@ -271,7 +283,8 @@ static int note_key(const char *key, void *arg)
 	return 0;
 }
 
-int lease_recover(struct lease_store *s, const struct recover_opts *opts, struct recover_report *ret, struct err *err)
+int lease_recover(struct lease_store *s, const struct recover_opts *opts,
+	struct recover_report *ret, struct err *err)
 {
 	struct recovery w = {
 		.s = s,
@@ -292,13 +305,17 @@ int lease_recover(struct lease_store *s, const struct recover_opts *opts, struct
 	free(w.keys);
 	if (r == 0 && !opts->plan)
 		r = lease_sweep(s, opts->sweep, w.orphans);
-	w.rep.doc = json_pack("{s:i, s:b, s:s, s:o, s:[], s:o, s:o, s:{s:i, s:i, s:i, s:i, s:i}, s:i}", "v", 1, "plan",
-		opts->plan, "boot_id", s->boot_id, "leases", w.leases, "jobs", "unreadable", w.unreadable, "orphans",
-		w.orphans, "counts", "seen", (int)w.rep.seen, "undone", (int)w.rep.undone, "left", (int)w.rep.left, "dirty",
-		(int)w.rep.dirty, "unreadable", (int)w.rep.unreadable, "exit", w.rep.exit_code);
+	w.rep.doc =
+		json_pack("{s:i, s:b, s:s, s:o, s:[], s:o, s:o, s:{s:i, s:i, s:i, s:i, s:i}, s:i}",
+			"v", 1, "plan", opts->plan, "boot_id", s->boot_id, "leases", w.leases,
+			"jobs", "unreadable", w.unreadable, "orphans", w.orphans, "counts", "seen",
+			(int)w.rep.seen, "undone", (int)w.rep.undone, "left", (int)w.rep.left,
+			"dirty", (int)w.rep.dirty, "unreadable", (int)w.rep.unreadable, "exit",
+			w.rep.exit_code);
 	if (r < 0 || !w.rep.doc) {
 		json_decref(w.rep.doc);
-		return err_set(err, "store.failed", r < 0 ? -r : ENOMEM, "recover", "cannot go through %s", s->dir.path);
+		return err_set(err, "store.failed", r < 0 ? -r : ENOMEM, "recover",
+			"cannot go through %s", s->dir.path);
 	}
 	*ret = w.rep;
 	return 0;

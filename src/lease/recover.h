@@ -19,11 +19,17 @@ enum recover_found {
 	RECOVER_FOUND_MAX
 };
 
-enum recover_did { RECOVER_UNDONE, RECOVER_LEFT, RECOVER_WOULD_UNDO, RECOVER_MARKED_DIRTY, RECOVER_DID_MAX };
+enum recover_did {
+	RECOVER_UNDONE,
+	RECOVER_LEFT,
+	RECOVER_WOULD_UNDO,
+	RECOVER_MARKED_DIRTY,
+	RECOVER_DID_MAX
+};
 
 struct recover_opts {
-	bool plan;  /* look only */
-	bool sweep; /* remove marks of our store that belong to nothing */
+	bool plan;	   /* look only */
+	bool sweep;	   /* remove marks of our store that belong to nothing */
 	bool skip_overdue; /* do not wait for holders past their deadline */
 	steps_finder find_steps;
 	/* Called once all records have been read; may be NULL. */
@@ -37,10 +43,12 @@ struct recover_report {
 	int exit_code; /* 0, or 7 */
 };
 
-int lease_recover(struct lease_store *s, const struct recover_opts *opts, struct recover_report *ret, struct err *err);
+int lease_recover(struct lease_store *s, const struct recover_opts *opts,
+	struct recover_report *ret, struct err *err);
 
 /* One lease by its key. 0 at a safe end now, -EBUSY somebody alive is at work, -EUCLEAN dirty. */
-int lease_recover_one(struct lease_store *s, const char *key, steps_finder find_steps, struct lease *ret_lease);
+int lease_recover_one(struct lease_store *s, const char *key, steps_finder find_steps,
+	struct lease *ret_lease);
 
 const char *recover_found_name(enum recover_found f);
 const char *recover_did_name(enum recover_did d);

@@ -37,7 +37,8 @@ static bool key_of(const char *name, char ret[static LEASE_KEY_SIZE])
 	return lease_id_is_native(ret) || (text_has_prefix(ret, "d-") && text_is_hex(ret + 2, 32));
 }
 
-int lease_each(const struct lease_store *s, bool ended, int (*fn)(const char *key, void *arg), void *arg)
+int lease_each(const struct lease_store *s, bool ended, int (*fn)(const char *key, void *arg),
+	void *arg)
 {
 	_closedir_ DIR *d = open_dir(ended ? s->dir.endedfd : s->dir.leasesfd);
 	struct dirent *e;
@@ -71,7 +72,8 @@ size_t lease_find_spares(const struct lease_store *s, char (*ret)[LEASE_SPARE_SI
 	while (d && found < n && (e = readdir(d))) {
 		struct stat st;
 
-		if (!is_spare(e->d_name) || fstatat(s->dir.leasesfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		if (!is_spare(e->d_name) ||
+			fstatat(s->dir.leasesfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_size == RECORD_CAPACITY)
 			text_copy(ret[found++], LEASE_SPARE_SIZE, e->d_name);
@@ -86,7 +88,8 @@ size_t lease_find_spares(const struct lease_store *s, char (*ret)[LEASE_SPARE_SI
  */
 static void readopt(struct lease_store *s, const char *spare)
 {
-	_close_ int fd = openat(s->dir.leasesfd, spare, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	_close_ int fd =
+		openat(s->dir.leasesfd, spare, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	_json_ json_t *body = NULL;
 	char key[LEASE_KEY_SIZE + 8];
 	struct stat st;
@@ -96,7 +99,8 @@ static void readopt(struct lease_store *s, const char *spare)
 	if (record_read(fd, LEASE_FORMAT, NULL, &body, NULL) < 0)
 		return;
 	if (json_bool_or(body, "declared", false))
-		lease_declared_key(json_text_or(body, "run_id", ""), json_text_or(body, "id", ""), key);
+		lease_declared_key(json_text_or(body, "run_id", ""), json_text_or(body, "id", ""),
+			key);
 	else
 		text_copy(key, LEASE_KEY_SIZE, json_text_or(body, "id", ""));
 	if (key[0] != 'd' && !lease_id_is_native(key))
@@ -124,7 +128,7 @@ struct ended_list {
 	struct ended {
 		unsigned long long mtime_ns;
 		char name[LEASE_KEY_SIZE + 8];
-	} *list;
+	} * list;
 	size_t n, capacity;
 };
 
@@ -172,7 +176,8 @@ unsigned lease_prune_ended(struct lease_store *s)
 		struct stat st;
 
 		note_number(e->d_name, &highest);
-		if (!key_of(e->d_name, key) || fstatat(s->dir.endedfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		if (!key_of(e->d_name, key) ||
+			fstatat(s->dir.endedfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 			!note_ended(&l, e->d_name))
 			continue;
 		l.list[l.n++].mtime_ns = (unsigned long long)st.st_mtim.tv_sec * 1000000000ull +
@@ -181,7 +186,8 @@ unsigned lease_prune_ended(struct lease_store *s)
 	if (l.n)
 		qsort(l.list, l.n, sizeof(*l.list), by_age);
 	for (size_t i = 0; i < l.n; i++) {
-		unsigned long long age_s = clock_utc_ms() / 1000 - l.list[i].mtime_ns / 1000000000ull;
+		unsigned long long age_s =
+			clock_utc_ms() / 1000 - l.list[i].mtime_ns / 1000000000ull;
 
 		if (i >= ENDED_MAX || age_s > ENDED_SECONDS)
 			unlinkat(s->dir.endedfd, l.list[i].name, 0);

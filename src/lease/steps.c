@@ -23,11 +23,12 @@ json_t *observation_to_json(const struct observation *o, const char *phase)
 {
 	char at[CLOCK_UTC_SIZE];
 
-	return json_pack("{s:s, s:s, s:I, s:s, s:o, s:s, s:o, s:o, s:s, s:s, s:s}", "phase", phase, "at",
-		clock_format_utc(clock_utc_ms(), at), "boottime_ms", (json_int_t)clock_boottime_ms(), "metric",
-		o->metric ? o->metric : "", "value", number(o->value), "unit", o->unit ? o->unit : "", "asked",
-		number(o->asked), "reached", number(o->reached), "effect", effect_names[o->effect], "source", "holder",
-		"detail", o->detail);
+	return json_pack("{s:s, s:s, s:I, s:s, s:o, s:s, s:o, s:o, s:s, s:s, s:s}", "phase", phase,
+		"at", clock_format_utc(clock_utc_ms(), at), "boottime_ms",
+		(json_int_t)clock_boottime_ms(), "metric", o->metric ? o->metric : "", "value",
+		number(o->value), "unit", o->unit ? o->unit : "", "asked", number(o->asked),
+		"reached", number(o->reached), "effect", effect_names[o->effect], "source",
+		"holder", "detail", o->detail);
 }
 
 int run_save(struct fault_run *run, struct err *err)

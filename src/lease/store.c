@@ -72,7 +72,8 @@ int lease_spare_make(struct lease_store *s, char ret_name[static LEASE_SPARE_SIZ
 		unlinkat(s->dir.leasesfd, name, 0);
 	}
 	if (r < 0)
-		return err_set(err, "store.failed", -r, "spare", "cannot make a record in %s", s->dir.path);
+		return err_set(err, "store.failed", -r, "spare", "cannot make a record in %s",
+			s->dir.path);
 	text_copy(ret_name, LEASE_SPARE_SIZE, name);
 	return 0;
 }
@@ -88,7 +89,8 @@ static int take_spare(struct lease_store *s, const char *name, struct lease_file
 	if (file_lock_try(fd, 1) < 0)
 		return -EBUSY;
 	if (fstat(fd, &st) < 0 || st.st_nlink != 1 || st.st_size != RECORD_CAPACITY ||
-		fstatat(s->dir.leasesfd, name, &now, AT_SYMLINK_NOFOLLOW) < 0 || now.st_ino != st.st_ino)
+		fstatat(s->dir.leasesfd, name, &now, AT_SYMLINK_NOFOLLOW) < 0 ||
+		now.st_ino != st.st_ino)
 		return -EBUSY;
 	f->rec = (struct record){.fd = fd, .capacity = RECORD_CAPACITY};
 	f->fd = take_fd(&fd);
@@ -96,7 +98,8 @@ static int take_spare(struct lease_store *s, const char *name, struct lease_file
 	return 0;
 }
 
-static int obtain_spare(struct lease_store *s, const char *spare, struct lease_file *f, struct err *err)
+static int obtain_spare(struct lease_store *s, const char *spare, struct lease_file *f,
+	struct err *err)
 {
 	char name[LEASE_SPARE_SIZE];
 	int r;
@@ -148,8 +151,8 @@ static int allot_id(struct lease_store *s, struct lease_file *f, struct lease *l
 	return err_set(err, "store.failed", 0, "claim", "no lease id is free");
 }
 
-int lease_file_create(struct lease_store *s, const char *spare, struct lease *l, struct lease_file *ret,
-	struct err *err)
+int lease_file_create(struct lease_store *s, const char *spare, struct lease *l,
+	struct lease_file *ret, struct err *err)
 {
 	_lease_file_ struct lease_file f = LEASE_FILE_INIT;
 	int r = obtain_spare(s, spare, &f, err);
@@ -159,8 +162,8 @@ int lease_file_create(struct lease_store *s, const char *spare, struct lease *l,
 	if (l->declared) {
 		r = link_name(s, &f, l->key);
 		if (r == -EEXIST)
-			return err_set(err, "lease.in_use", EEXIST, "claim", "lease %s of run %s is live already", l->id,
-				l->run_id);
+			return err_set(err, "lease.in_use", EEXIST, "claim",
+				"lease %s of run %s is live already", l->id, l->run_id);
 		if (r < 0)
 			return err_set(err, "store.failed", -r, "claim", "cannot claim %s", l->id);
 	} else {
@@ -188,14 +191,16 @@ int lease_file_create(struct lease_store *s, const char *spare, struct lease *l,
 static int lock_named(const struct lease_store *s, const char *name, int *ret_fd)
 {
 	for (int attempt = 0; attempt < 4; attempt++) {
-		_close_ int fd = openat(s->dir.leasesfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		_close_ int fd =
+			openat(s->dir.leasesfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		struct stat st, now;
 
 		if (fd < 0)
 			return -errno;
 		if (file_lock_try(fd, 1) < 0)
 			return -EBUSY;
-		if (fstat(fd, &st) == 0 && fstatat(s->dir.leasesfd, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+		if (fstat(fd, &st) == 0 &&
+			fstatat(s->dir.leasesfd, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
 			st.st_ino == now.st_ino) {
 			*ret_fd = take_fd(&fd);
 			return 0;
@@ -214,8 +219,8 @@ static int read_record(const char *key, struct lease_file *f, struct lease *ret,
 	return r < 0 ? -EBADMSG : 0;
 }
 
-int lease_file_open(struct lease_store *s, const char *key, struct lease_file *ret_file, struct lease *ret_lease,
-	struct err *err)
+int lease_file_open(struct lease_store *s, const char *key, struct lease_file *ret_file,
+	struct lease *ret_lease, struct err *err)
 {
 	struct lease_file f = LEASE_FILE_INIT;
 	char name[LEASE_KEY_SIZE + 8];
@@ -225,7 +230,8 @@ int lease_file_open(struct lease_store *s, const char *key, struct lease_file *r
 	text_copy(f.key, sizeof(f.key), key);
 	r = lock_named(s, name, &f.fd);
 	if (r == -EBUSY)
-		return err_set(err, "lease.in_use", EBUSY, "lock", "somebody is at work on %s", key);
+		return err_set(err, "lease.in_use", EBUSY, "lock", "somebody is at work on %s",
+			key);
 	if (r < 0)
 		return err_set(err, "lease.unknown", -r, "lock", "no live lease %s", key);
 	r = read_record(key, &f, ret_lease, err);
@@ -278,7 +284,8 @@ static json_t *changes(const json_t *was, json_t *now)
  * A lease whose lines are long gets a larger file before it is used: made,
  * synced and locked, then renamed over the old one.
  */
-static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t line, struct err *err)
+static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t line,
+	struct err *err)
 {
 	char spare[LEASE_SPARE_SIZE] = ".spare-", name[LEASE_KEY_SIZE + 8];
 	size_t capacity = line * GROW_FACTOR;
@@ -288,7 +295,8 @@ static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t
 	if (capacity > RECORD_CAPACITY_MAX)
 		capacity = RECORD_CAPACITY_MAX;
 	if (line + RECORD_RESERVE > capacity)
-		return err_set(err, "store.failed", EFBIG, "write", "the lease does not fit into a record of 4 MiB");
+		return err_set(err, "store.failed", EFBIG, "write",
+			"the lease does not fit into a record of 4 MiB");
 	r = text_random_hex(spare + strlen(spare), 8);
 	if (r == 0)
 		r = record_create(s->dir.leasesfd, spare, capacity, &big.fd);
@@ -307,7 +315,8 @@ static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t
 		return r;
 	}
 	if (fsync(s->dir.leasesfd) < 0)
-		log_name(f->key, name, sizeof(name)); /* renamed, not proven durable: the next line fails or holds */
+		log_name(f->key, name,
+			sizeof(name)); /* renamed, not proven durable: the next line fails or holds */
 	unlinkat(s->dir.leasesfd, f->spare, 0);
 	f->spare[0] = '\0';
 	close_now(&f->fd);
@@ -316,7 +325,8 @@ static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t
 	return 0;
 }
 
-static int append(struct lease_store *s, struct lease_file *f, struct lease *l, json_t *now, struct err *err)
+static int append(struct lease_store *s, struct lease_file *f, struct lease *l, json_t *now,
+	struct err *err)
 {
 	_json_ json_t *diff = changes(f->written, now);
 	bool ending = l->state != LEASE_PENDING && l->state != LEASE_ACTIVE;
@@ -324,8 +334,10 @@ static int append(struct lease_store *s, struct lease_file *f, struct lease *l, 
 	int r;
 
 	if (!line)
-		return err_set(err, "store.failed", ENOMEM, "write", "no memory for a line of the record");
-	if (!ending && line * GROW_FACTOR > f->rec.capacity && f->rec.capacity < RECORD_CAPACITY_MAX)
+		return err_set(err, "store.failed", ENOMEM, "write",
+			"no memory for a line of the record");
+	if (!ending && line * GROW_FACTOR > f->rec.capacity &&
+		f->rec.capacity < RECORD_CAPACITY_MAX)
 		return grow(s, f, now, record_line_size(LEASE_FORMAT, now), err);
 	r = record_append(&f->rec, LEASE_FORMAT, diff, ending ? 0 : RECORD_RESERVE, err);
 	if (r == -EFBIG && ending) {
@@ -361,7 +373,8 @@ int lease_file_retire(struct lease_store *s, struct lease_file *f, struct err *e
 
 	log_name(f->key, name, sizeof(name));
 	if (renameat(s->dir.leasesfd, name, s->dir.endedfd, name) < 0)
-		return err_set(err, "store.failed", errno, "retire", "cannot move %s to ended/", f->key);
+		return err_set(err, "store.failed", errno, "retire", "cannot move %s to ended/",
+			f->key);
 	if (f->spare[0])
 		unlinkat(s->dir.leasesfd, f->spare, 0);
 	if (ftruncate(f->fd, (off_t)f->rec.end) < 0)
@@ -369,7 +382,8 @@ int lease_file_retire(struct lease_store *s, struct lease_file *f, struct err *e
 	return 0;
 }
 
-int lease_set_aside(struct lease_store *s, const char *name, char *ret_kept, size_t size, struct err *err)
+int lease_set_aside(struct lease_store *s, const char *name, char *ret_kept, size_t size,
+	struct err *err)
 {
 	for (unsigned n = 0; n < 1000; n++) {
 		char kept[96];

@@ -20,8 +20,8 @@
 
 struct lease_store {
 	struct state_dir dir;
-	int hostclaimsfd;	 /* the host's one place for claims, -1: ours alone (said by doctor) */
-	unsigned next_hint;	 /* where to begin looking for a free number */
+	int hostclaimsfd;   /* the host's one place for claims, -1: ours alone (said by doctor) */
+	unsigned next_hint; /* where to begin looking for a free number */
 	char boot_id[PROC_BOOT_ID_SIZE];
 	uint64_t pidns, timens;
 	char machine_id[33], hostname[65];
@@ -40,7 +40,10 @@ struct lease_file {
 	char spare[LEASE_SPARE_SIZE]; /* the name under which its blocks were made durable */
 };
 
-#define LEASE_FILE_INIT {.fd = -1}
+#define LEASE_FILE_INIT                                                                            \
+	{                                                                                          \
+		.fd = -1                                                                           \
+	}
 
 void lease_file_close(struct lease_file *f);
 
@@ -55,7 +58,8 @@ static inline void cleanup_lease_file(struct lease_file *f)
  * Makes a spare: allocated, written, synced, and its name durable. What a
  * record then needs is one durable line and no directory.
  */
-int lease_spare_make(struct lease_store *s, char ret_name[static LEASE_SPARE_SIZE], struct err *err);
+int lease_spare_make(struct lease_store *s, char ret_name[static LEASE_SPARE_SIZE],
+	struct err *err);
 
 /*
  * The claim: locks a spare (named, or "" to make one), gives it the next free
@@ -63,8 +67,8 @@ int lease_spare_make(struct lease_store *s, char ret_name[static LEASE_SPARE_SIZ
  * (declared; -EEXIST when there is one, lease.in_use), and writes `pending`,
  * durable on return.
  */
-int lease_file_create(struct lease_store *s, const char *spare, struct lease *l, struct lease_file *ret,
-	struct err *err);
+int lease_file_create(struct lease_store *s, const char *spare, struct lease *l,
+	struct lease_file *ret, struct err *err);
 
 /*
  * Locks and reads a live record. -EBUSY: somebody alive is at work. -ENOENT:
@@ -72,8 +76,8 @@ int lease_file_create(struct lease_store *s, const char *spare, struct lease *l,
  * damaged. -EPROTONOSUPPORT: newer than we are. ret_file is set as well when
  * the lock was had but the record did not read.
  */
-int lease_file_open(struct lease_store *s, const char *key, struct lease_file *ret_file, struct lease *ret_lease,
-	struct err *err);
+int lease_file_open(struct lease_store *s, const char *key, struct lease_file *ret_file,
+	struct lease *ret_lease, struct err *err);
 
 /* Reads without the lock, from leases/ or else ended/. */
 int lease_peek(const struct lease_store *s, const char *key, struct lease *ret, struct err *err);
@@ -92,10 +96,12 @@ int lease_file_write(struct lease_store *s, struct lease_file *f, struct lease *
 int lease_file_retire(struct lease_store *s, struct lease_file *f, struct err *err);
 
 /* Keeps a record that does not read: leases/<name> becomes aside/<name>.<n>. */
-int lease_set_aside(struct lease_store *s, const char *name, char *ret_kept, size_t size, struct err *err);
+int lease_set_aside(struct lease_store *s, const char *name, char *ret_kept, size_t size,
+	struct err *err);
 
 /* Calls fn with each key in leases/ (or ended/); a non-zero answer ends it. */
-int lease_each(const struct lease_store *s, bool ended, int (*fn)(const char *key, void *arg), void *arg);
+int lease_each(const struct lease_store *s, bool ended, int (*fn)(const char *key, void *arg),
+	void *arg);
 
 /* Gives records that lost their name in a crash their name again, and removes nothing. */
 int lease_readopt_spares(struct lease_store *s);

@@ -53,8 +53,8 @@ static int undo_once(struct fault_run *run, struct err *err)
 	lease_add_observation(run->lease, observation_to_json(&o, "after"));
 	if (o.effect == EFFECT_ABSENT)
 		return 0;
-	return err_set(err, "verify_failed", 0, "verify", "after undo the effect is %s: %s", effect_name(o.effect),
-		o.detail);
+	return err_set(err, "verify_failed", 0, "verify", "after undo the effect is %s: %s",
+		effect_name(o.effect), o.detail);
 }
 
 static void mark_dirty(struct fault_run *run, const struct err *why)
@@ -65,7 +65,9 @@ static void mark_dirty(struct fault_run *run, const struct err *why)
 	json_array_clear(l->remedy);
 	if (run->steps->remedy)
 		run->steps->remedy(run);
-	lease_add_remedy(l, (const char *const[]){"mayhem-agent", "recover", "--state", run->store->dir.path, NULL});
+	lease_add_remedy(l,
+		(const char *const[]){"mayhem-agent", "recover", "--state", run->store->dir.path,
+			NULL});
 	lease_move(l, LEASE_DIRTY, NULL);
 }
 
@@ -83,7 +85,8 @@ int lease_undo(struct fault_run *run, enum lease_end end, struct err *err)
 		l->notes[0] = '\0';
 		json_array_clear(l->remedy);
 		if (run_save(run, &why) < 0)
-			log_warn("lease", "%s: undoing although the record cannot be written: %s", l->key, why.text);
+			log_warn("lease", "%s: undoing although the record cannot be written: %s",
+				l->key, why.text);
 	}
 	for (int i = 0; i < UNDO_TRIES; i++) {
 		r = undo_once(run, &why);
@@ -134,7 +137,8 @@ static void target_name(const struct lease *l, char *buf, size_t size)
 	const char *kind = json_text_or(l->target, "kind", "");
 
 	if (text_equal(kind, "process"))
-		snprintf(buf, size, "process %lld (%s)", (long long)json_int_or(l->target, "pid", 0),
+		snprintf(buf, size, "process %lld (%s)",
+			(long long)json_int_or(l->target, "pid", 0),
 			json_text_or(l->target, "comm", "?"));
 	else if (json_array_size(l->targets))
 		snprintf(buf, size, "%s", json_string_value(json_array_get(l->targets, 0)));
@@ -156,8 +160,9 @@ void lease_announce(const struct lease *l)
 		snprintf(why, sizeof(why), " until %s", until);
 	else if (l->end != LEASE_END_NONE)
 		snprintf(why, sizeof(why), " (%s)", lease_end_name(l->end));
-	snprintf(line, sizeof(line), "<%d>mayhem: %s %s on %s%s, lease %s, run %s, by %s", l->state == LEASE_DIRTY ? 27 : 29,
-		lease_machine.names[l->state], l->fault_id, target, why, l->id, l->run_id, l->owner);
+	snprintf(line, sizeof(line), "<%d>mayhem: %s %s on %s%s, lease %s, run %s, by %s",
+		l->state == LEASE_DIRTY ? 27 : 29, lease_machine.names[l->state], l->fault_id,
+		target, why, l->id, l->run_id, l->owner);
 	for (char *c = line; *c; c++)
 		if (*c == '\n' || *c == '\r')
 			*c = ' ';

@@ -18,7 +18,8 @@
 #define LEAF_DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 #define EMPTY_POLL_MS 2
 
-static const char *const kill_names[CGROUP_KILL_MAX] = {"none", "cgroup.kill", "cgroup.freeze", "freezer"};
+static const char *const kill_names[CGROUP_KILL_MAX] = {"none", "cgroup.kill", "cgroup.freeze",
+	"freezer"};
 static const char *const mode_names[CGROUP_MODE_MAX] = {"none", "v1", "v2", "hybrid"};
 
 const char *cgroup_kill_name(enum cgroup_kill kill)
@@ -99,7 +100,8 @@ int cgroup_domain_probe(const char *store, struct cgroup_domain *ret, struct err
 	int r = mounts_find_cgroup(&m);
 
 	if (r < 0)
-		return err_set(err, "launch.failed", -r, "cgroup", "cannot read /proc/self/mountinfo");
+		return err_set(err, "launch.failed", -r, "cgroup",
+			"cannot read /proc/self/mountinfo");
 	if (m.v2[0])
 		d.mode = m.v1_controllers ? CGROUP_MODE_HYBRID : CGROUP_MODE_V2;
 	else if (m.v1_controllers)
@@ -151,8 +153,8 @@ int cgroup_leaf_make(struct cgroup_domain *d, const char *nonce, char *ret_path,
 		if (d->basefd < 0) {
 			r = open_base(d, true, &d->basefd);
 			if (r < 0 && (r != -ENOENT || attempt == 3))
-				return err_set(err, "launch.failed", -r, "cgroup", "cannot make %s%s",
-					d->mount, d->base);
+				return err_set(err, "launch.failed", -r, "cgroup",
+					"cannot make %s%s", d->mount, d->base);
 			if (r < 0)
 				continue;
 		}
@@ -168,7 +170,8 @@ int cgroup_leaf_make(struct cgroup_domain *d, const char *nonce, char *ret_path,
 	if (fd < 0) {
 		r = -errno;
 		unlinkat(d->basefd, nonce, AT_REMOVEDIR);
-		return err_set(err, "launch.failed", -r, "cgroup", "cannot open %s/%s", d->base, nonce);
+		return err_set(err, "launch.failed", -r, "cgroup", "cannot open %s/%s", d->base,
+			nonce);
 	}
 	snprintf(ret_path, size, "%s/%s", d->base, nonce);
 	*ret_fd = fd;
@@ -329,7 +332,8 @@ int cgroup_leave_self(const struct cgroup_domain *d)
 	return file_write_control(AT_FDCWD, strcat(path, "/cgroup.procs"), "0");
 }
 
-int cgroup_each_leaf(const struct cgroup_domain *d, int (*fn)(const char *nonce, void *arg), void *arg)
+int cgroup_each_leaf(const struct cgroup_domain *d, int (*fn)(const char *nonce, void *arg),
+	void *arg)
 {
 	char path[2 * CGROUP_PATH_SIZE];
 	_closedir_ DIR *dir = NULL;
@@ -366,7 +370,8 @@ int cgroup_open_path(const struct cgroup_domain *d, const char *path, int *ret_f
 	return 0;
 }
 
-static int frozen_at(const char *mount, const char *path, const char *file, const char *mark, bool *ret)
+static int frozen_at(const char *mount, const char *path, const char *file, const char *mark,
+	bool *ret)
 {
 	char full[CGROUP_PATH_SIZE + PROC_CGROUP_SIZE + 32], buf[256];
 	ssize_t n;
@@ -396,7 +401,8 @@ int cgroup_process_frozen(const struct cgroup_domain *d _unused_, pid_t pid, boo
 			return r;
 	}
 	if (m.freezer[0] && procfs_cgroup(pid, "freezer", path, sizeof(path)) == 0) {
-		r = frozen_at(m.freezer, path, "freezer.state", "FR", &frozen); /* FROZEN, FREEZING */
+		r = frozen_at(m.freezer, path, "freezer.state", "FR",
+			&frozen); /* FROZEN, FREEZING */
 		if (r < 0)
 			return r;
 	}

@@ -14,8 +14,20 @@
 
 #include "base/err.h"
 
-enum cgroup_kill { CGROUP_KILL_NONE, CGROUP_KILL_V2, CGROUP_KILL_V2_FREEZE, CGROUP_KILL_V1_FREEZER, CGROUP_KILL_MAX };
-enum cgroup_mode { CGROUP_MODE_NONE, CGROUP_MODE_V1, CGROUP_MODE_V2, CGROUP_MODE_HYBRID, CGROUP_MODE_MAX };
+enum cgroup_kill {
+	CGROUP_KILL_NONE,
+	CGROUP_KILL_V2,
+	CGROUP_KILL_V2_FREEZE,
+	CGROUP_KILL_V1_FREEZER,
+	CGROUP_KILL_MAX
+};
+enum cgroup_mode {
+	CGROUP_MODE_NONE,
+	CGROUP_MODE_V1,
+	CGROUP_MODE_V2,
+	CGROUP_MODE_HYBRID,
+	CGROUP_MODE_MAX
+};
 
 #define CGROUP_PATH_SIZE 256
 
@@ -23,11 +35,15 @@ struct cgroup_domain {
 	enum cgroup_kill kill;
 	enum cgroup_mode mode;
 	char mount[CGROUP_PATH_SIZE]; /* where the hierarchy is mounted */
-	char base[CGROUP_PATH_SIZE];  /* "/mayhem/<store>" or "<own>/mayhem/<store>", beneath the mount */
-	int basefd;		      /* of mount + base; -1 until the first leaf */
+	char base
+		[CGROUP_PATH_SIZE]; /* "/mayhem/<store>" or "<own>/mayhem/<store>", beneath the mount */
+	int basefd;		    /* of mount + base; -1 until the first leaf */
 };
 
-#define CGROUP_DOMAIN_INIT {.basefd = -1}
+#define CGROUP_DOMAIN_INIT                                                                         \
+	{                                                                                          \
+		.basefd = -1                                                                       \
+	}
 
 /* Looks; changes nothing. A host without any is not an error: kill is NONE. */
 int cgroup_domain_probe(const char *store, struct cgroup_domain *ret, struct err *err);
@@ -63,7 +79,8 @@ void cgroup_domain_prune(const struct cgroup_domain *d);
 int cgroup_leave_self(const struct cgroup_domain *d);
 
 /* Calls fn with the name of each leaf of this store. */
-int cgroup_each_leaf(const struct cgroup_domain *d, int (*fn)(const char *nonce, void *arg), void *arg);
+int cgroup_each_leaf(const struct cgroup_domain *d, int (*fn)(const char *nonce, void *arg),
+	void *arg);
 
 /* Calls fn with each process in the cgroup at leaffd. */
 int cgroup_each_process(int leaffd, int (*fn)(pid_t pid, void *arg), void *arg);

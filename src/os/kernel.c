@@ -19,15 +19,6 @@ static bool has_capability(unsigned cap)
 	return data[cap / 32].effective & 1u << cap % 32;
 }
 
-/* An impossible combination tells "known, refused" (EINVAL) from "not known" by size: E2BIG or ENOSYS. */
-static bool probe_clone3_cgroup(void)
-{
-	struct clone_args args = {.flags = CLONE_INTO_CGROUP, .cgroup = (uint64_t)INT32_MAX};
-	long r = syscall(SYS_clone3, &args, sizeof(args));
-
-	return r < 0 && errno == EBADF;
-}
-
 void kernel_probe(struct kernel *ret)
 {
 	struct kernel k = {0};
@@ -42,7 +33,6 @@ void kernel_probe(struct kernel *ret)
 	}
 	if (pidfd_open_pid(getpid(), &self) == 0)
 		k.pidfs = pidfd_inode(self) != 0;
-	k.clone3_cgroup = probe_clone3_cgroup();
 	k.landlock = abi > 0 ? (int)abi : 0;
 	k.userns = access("/proc/self/ns/user", F_OK) == 0;
 	k.sys_resource = has_capability(CAP_SYS_RESOURCE);
@@ -51,6 +41,7 @@ void kernel_probe(struct kernel *ret)
 
 json_t *kernel_to_json(const struct kernel *k)
 {
-	return json_pack("{s:s, s:s, s:b, s:b, s:i, s:b}", "release", k->release, "arch", k->arch, "pidfs", k->pidfs,
-		"clone3_cgroup", k->clone3_cgroup, "landlock", k->landlock, "userns", k->userns);
+	return json_pack("{s:s, s:s, s:b, s:b, s:i, s:b}", "release", k->release, "arch", k->arch,
+		"pidfs", k->pidfs, "clone3_cgroup", k->clone3_cgroup, "landlock", k->landlock,
+		"userns", k->userns);
 }

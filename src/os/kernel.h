@@ -10,7 +10,7 @@ struct kernel {
 	char arch[65];
 	char hostname[65];
 	bool pidfs;	    /* pidfds have inodes of their own */
-	bool clone3_cgroup; /* CLONE_INTO_CGROUP */
+	bool clone3_cgroup; /* CLONE_INTO_CGROUP; filled in by launch, which alone clones */
 	bool userns;	    /* user namespaces are there */
 	int landlock;	    /* ABI, 0: none */
 	bool sys_resource;  /* CAP_SYS_RESOURCE in our effective set */

@@ -47,8 +47,8 @@ static bool has_option(const char *options, const char *word)
 
 static void note_v1(const struct mount_line *m, struct mounts_cgroup *ret)
 {
-	static const char *const controllers[] = {"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer",
-		"blkio", "pids", "net_cls", "net_prio", "hugetlb", "perf_event"};
+	static const char *const controllers[] = {"cpu", "cpuacct", "cpuset", "memory", "devices",
+		"freezer", "blkio", "pids", "net_cls", "net_prio", "hugetlb", "perf_event"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(controllers); i++) {
 		size_t used = strlen(ret->v1_list);
@@ -57,8 +57,8 @@ static void note_v1(const struct mount_line *m, struct mounts_cgroup *ret)
 			continue;
 		ret->v1_controllers = true;
 		if (used + strlen(controllers[i]) + 2 < sizeof(ret->v1_list))
-			snprintf(ret->v1_list + used, sizeof(ret->v1_list) - used, "%s%s", used ? "," : "",
-				controllers[i]);
+			snprintf(ret->v1_list + used, sizeof(ret->v1_list) - used, "%s%s",
+				used ? "," : "", controllers[i]);
 		if (text_equal(controllers[i], "freezer") && !ret->freezer[0])
 			text_copy(ret->freezer, sizeof(ret->freezer), m->point);
 	}

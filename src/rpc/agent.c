@@ -25,8 +25,8 @@
 static const struct {
 	const char *name;
 	enum role role;
-} roles[] = {{"proc", ROLE_PROC}, {"fs", ROLE_FS}, {"res", ROLE_RES}, {"net", ROLE_NET}, {"engine", ROLE_ENGINE},
-	{"host", ROLE_HOST}, {"job", ROLE_JOB}};
+} roles[] = {{"proc", ROLE_PROC}, {"fs", ROLE_FS}, {"res", ROLE_RES}, {"net", ROLE_NET},
+	{"engine", ROLE_ENGINE}, {"host", ROLE_HOST}, {"job", ROLE_JOB}};
 
 int agent_parse_roles(const char *list, unsigned *ret, struct err *err)
 {
@@ -55,7 +55,8 @@ int agent_parse_roles(const char *list, unsigned *ret, struct err *err)
 	return 0;
 }
 
-int agent_watch(struct agent *a, struct source *s, int fd, void (*ready)(struct agent *, struct source *))
+int agent_watch(struct agent *a, struct source *s, int fd,
+	void (*ready)(struct agent *, struct source *))
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.ptr = s};
 
@@ -146,7 +147,8 @@ static int queue_frame(struct agent *a, json_t *frame)
 
 void agent_reply(struct agent *a, const json_t *id, json_t *result)
 {
-	int r = queue_frame(a, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result));
+	int r = queue_frame(a,
+		json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result));
 	struct err err;
 
 	if (r == 0)
@@ -161,8 +163,9 @@ void agent_error(struct agent *a, const json_t *id, int code, const struct err *
 
 	if (err->remedy[0])
 		json_object_set_new(data, "remedy", json_string(err->remedy));
-	queue_frame(a, json_pack("{s:s, s:O, s:{s:i, s:s, s:o}}", "jsonrpc", "2.0", "id", id, "error", "code", code,
-			       "message", err->text, "data", data));
+	queue_frame(a,
+		json_pack("{s:s, s:O, s:{s:i, s:s, s:o}}", "jsonrpc", "2.0", "id", id, "error",
+			"code", code, "message", err->text, "data", data));
 }
 
 void agent_notify(struct agent *a, const char *method, json_t *params)
@@ -176,7 +179,9 @@ void agent_notify(struct agent *a, const char *method, json_t *params)
 	json_object_set_new(params, "at", json_string(clock_format_utc(clock_utc_ms(), at)));
 	/* Events make way for answers. */
 	if (a->out.len > AGENT_OUT_PAUSE ||
-		queue_frame(a, json_pack("{s:s, s:s, s:O}", "jsonrpc", "2.0", "method", method, "params", params)) < 0)
+		queue_frame(a,
+			json_pack("{s:s, s:s, s:O}", "jsonrpc", "2.0", "method", method, "params",
+				params)) < 0)
 		a->events_dropped++;
 }
 
@@ -316,7 +321,8 @@ static int next_due(struct agent *a)
 
 	if (a->in_always_ready && !a->in_closed && a->out.len < AGENT_OUT_PAUSE)
 		return 0;
-	if (a->heartbeat_ms && !a->ending && a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms < due)
+	if (a->heartbeat_ms && !a->ending &&
+		a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms < due)
 		due = a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms;
 	if (a->ending && a->end_limit_ms < due)
 		due = a->end_limit_ms;
@@ -443,8 +449,8 @@ static void name_agent(struct agent *a)
 	struct proc_stat st = {0};
 
 	procfs_read_stat(getpid(), &st);
-	snprintf(a->agent_id, sizeof(a->agent_id), "ag-%s-%.8s-%d-%llu", a->kernel.hostname, a->store.boot_id, getpid(),
-		(unsigned long long)st.start_ticks);
+	snprintf(a->agent_id, sizeof(a->agent_id), "ag-%s-%.8s-%d-%llu", a->kernel.hostname,
+		a->store.boot_id, getpid(), (unsigned long long)st.start_ticks);
 	snprintf(a->owner, sizeof(a->owner), "uid:%u", geteuid());
 }
 
@@ -458,6 +464,7 @@ static int set_up(struct agent *a, struct err *err)
 	if (r < 0)
 		return r;
 	kernel_probe(&a->kernel);
+	a->kernel.clone3_cgroup = launch_can_enter_cgroup();
 	name_agent(a);
 	find_ancestors(a);
 	lift_descriptor_limit();
@@ -468,7 +475,8 @@ static int set_up(struct agent *a, struct err *err)
 	if (r == 0)
 		r = watch_standard_streams(a);
 	if (r < 0)
-		return err_set(err, "launch.failed", -r, "start", "cannot watch the standard streams");
+		return err_set(err, "launch.failed", -r, "start",
+			"cannot watch the standard streams");
 	watch_halt(a);
 	a->halted = halt_is_on(&a->store, NULL);
 	a->last_frame_ms = clock_boottime_ms();
@@ -505,7 +513,9 @@ int agent_serve(const struct agent_options *o, int *ret_code, struct err *err)
 		return err_set(err, "launch.failed", ENOMEM, "start", "no memory");
 	a->options = *o;
 	a->epollfd = a->self_pidfd = a->in.fd = a->outsrc.fd = a->signals.fd = a->inotify.fd = -1;
-	a->store = (struct lease_store){.dir = STATE_DIR_INIT, .hostclaimsfd = -1, .domain = CGROUP_DOMAIN_INIT};
+	a->store = (struct lease_store){.dir = STATE_DIR_INIT,
+		.hostclaimsfd = -1,
+		.domain = CGROUP_DOMAIN_INIT};
 	policy_init(&a->policy);
 	r = set_up(a, err);
 	if (r == 0) {

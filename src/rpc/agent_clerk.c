@@ -19,7 +19,8 @@
 #include "rpc/clerk_body.h"
 
 #define STOCK_LOW 4
-#define CLERK_OF(source, member) ((struct clerk *)(void *)((char *)(source)-offsetof(struct clerk, member)))
+#define CLERK_OF(source, member)                                                                   \
+	((struct clerk *)(void *)((char *)(source)-offsetof(struct clerk, member)))
 
 static void clerk_drop(struct agent *a, struct clerk *c)
 {
@@ -84,8 +85,8 @@ static void on_ended(struct agent *a, struct source *s)
 	clerk_drop(a, c);
 }
 
-static int clerk_start(struct agent *a, enum launch_kind kind, launch_body body, struct clerk_ask *ask,
-	struct clerk **ret, struct err *err)
+static int clerk_start(struct agent *a, enum launch_kind kind, launch_body body,
+	struct clerk_ask *ask, struct clerk **ret, struct err *err)
 {
 	int keep[8];
 	struct launch_spec spec = {
@@ -157,7 +158,8 @@ static void recover_told(struct agent *a, struct clerk *c _unused_, const json_t
 static void recover_over(struct agent *a, struct clerk *c _unused_)
 {
 	if (!a->ready)
-		log_error("agent", "the recovery at the start died; `mayhem-agent recover` does it again");
+		log_error("agent",
+			"the recovery at the start died; `mayhem-agent recover` does it again");
 	be_ready(a);
 }
 
@@ -205,7 +207,8 @@ void agent_stock(struct agent *a)
 /* What a clerk found of one lease is the last word on its entry. */
 static void entry_told(struct agent *a, struct clerk *c, const json_t *what)
 {
-	struct holder_news n = {.kind = HOLDER_ENDED, .lease = json_incref(json_object_get(what, "lease"))};
+	struct holder_news n = {.kind = HOLDER_ENDED,
+		.lease = json_incref(json_object_get(what, "lease"))};
 	bool dirty = text_equal(json_text_or(n.lease, "state", ""), "dirty");
 
 	text_copy(n.reason, sizeof(n.reason), dirty ? "undo_failed" : "failed_to_apply");
@@ -259,13 +262,15 @@ static void answer_told(struct agent *a, struct clerk *c, const json_t *what)
 		agent_task_done(a, c->task, TASK_DONE, detail);
 		agent_reply(a, c->id,
 			agent_task_result(c->task, ok, json_text_or(result, "reason", ""), detail,
-				json_object_get(result, "lease"), json_object_get(result, "observation")));
+				json_object_get(result, "lease"),
+				json_object_get(result, "observation")));
 	} else if (result) {
 		agent_reply(a, c->id, json_incref(result));
 	} else {
 		struct err err;
 
-		err_set(&err, json_text_or(error, "reason", "launch.failed"), 0, "clerk", "%s", json_text_or(error, "text", ""));
+		err_set(&err, json_text_or(error, "reason", "launch.failed"), 0, "clerk", "%s",
+			json_text_or(error, "text", ""));
 		if (json_text_or(error, "remedy", "")[0])
 			err_remedy(&err, "%s", json_text_or(error, "remedy", ""));
 		if (c->task)
@@ -286,7 +291,8 @@ static void answer_over(struct agent *a, struct clerk *c)
 	agent_error(a, c->id, RPC_INTERNAL_ERROR, &err);
 }
 
-static void answer_by_clerk(struct agent *a, const json_t *id, launch_body body, struct clerk_ask *ask, struct task *t)
+static void answer_by_clerk(struct agent *a, const json_t *id, launch_body body,
+	struct clerk_ask *ask, struct task *t)
 {
 	struct err err = {0};
 	struct clerk *c;
@@ -312,7 +318,8 @@ void agent_clerk_list(struct agent *a, const json_t *id, const json_t *params)
 	answer_by_clerk(a, id, clerk_list, &ask, NULL);
 }
 
-void agent_clerk_release(struct agent *a, const json_t *id, const char *key, const json_t *params, struct task *t)
+void agent_clerk_release(struct agent *a, const json_t *id, const char *key, const json_t *params,
+	struct task *t)
 {
 	struct clerk_ask ask = {.params = params};
 
@@ -361,7 +368,8 @@ void agent_leave_watcher(struct agent *a)
 		if (!e->holder || !e->survive || e->ended)
 			continue;
 		text_copy(ask.held[ask.n].key, LEASE_KEY_SIZE, e->key);
-		text_copy(ask.held[ask.n].nonce, LAUNCH_NONCE_SIZE, holder_record(e->holder)->nonce);
+		text_copy(ask.held[ask.n].nonce, LAUNCH_NONCE_SIZE,
+			holder_record(e->holder)->nonce);
 		ask.held[ask.n].pidfd = holder_pidfd(e->holder);
 		ask.keep[ask.n] = holder_pidfd(e->holder);
 		ask.n++;

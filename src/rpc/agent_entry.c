@@ -101,13 +101,17 @@ static bool is_any(enum waiting_for what _unused_)
 
 static json_t *lease_result(const struct entry *e, bool ok, const char *reason)
 {
-	return json_pack("{s:O?, s:b, s:s?}", "lease", e->lease, "ok", ok, "reason", reason[0] ? reason : NULL);
+	return json_pack("{s:O?, s:b, s:s?}", "lease", e->lease, "ok", ok, "reason",
+		reason[0] ? reason : NULL);
 }
 
-static void answer_task(struct agent *a, struct entry *e, struct waiter *w, const struct holder_news *n)
+static void answer_task(struct agent *a, struct entry *e, struct waiter *w,
+	const struct holder_news *n)
 {
-	agent_task_done(a, w->task, text_equal(n->reason, "cancelled") ? TASK_CANCELLED : TASK_DONE, n->detail);
-	agent_reply(a, w->id, agent_task_result(w->task, n->ok, n->reason, n->detail, e->lease, n->observation));
+	agent_task_done(a, w->task, text_equal(n->reason, "cancelled") ? TASK_CANCELLED : TASK_DONE,
+		n->detail);
+	agent_reply(a, w->id,
+		agent_task_result(w->task, n->ok, n->reason, n->detail, e->lease, n->observation));
 }
 
 static const char *text_member(const json_t *j, const char *key)
@@ -121,7 +125,8 @@ static bool was_refused(const struct entry *e, const struct holder_news *n)
 	return !e->lease && !n->lease && !e->check_only && n->reason[0] && !n->ok;
 }
 
-static void answer_end(struct agent *a, struct entry *e, struct waiter *w, const struct holder_news *n)
+static void answer_end(struct agent *a, struct entry *e, struct waiter *w,
+	const struct holder_news *n)
 {
 	bool undone = !e->dirty;
 	struct err err = {0};
@@ -131,17 +136,22 @@ static void answer_end(struct agent *a, struct entry *e, struct waiter *w, const
 		if (was_refused(e, n)) {
 			agent_task_done(a, w->task, TASK_DONE, n->detail);
 			err_set(&err, n->reason, 0, "launch", "%s", n->detail);
-			agent_error(a, w->id, text_equal(n->reason, "lease.in_use") ? RPC_INVALID_PARAMS : RPC_TASK_FAILED, &err);
+			agent_error(a, w->id,
+				text_equal(n->reason, "lease.in_use") ? RPC_INVALID_PARAMS
+								      : RPC_TASK_FAILED,
+				&err);
 		} else {
 			answer_task(a, e, w, n);
 		}
 		break;
 	case WAIT_RELEASE:
 		if (w->task) { /* task.execute, phase undo */
-			agent_task_done(a, w->task, TASK_DONE, undone ? "undone and verified" : n->detail);
+			agent_task_done(a, w->task, TASK_DONE,
+				undone ? "undone and verified" : n->detail);
 			agent_reply(a, w->id,
 				agent_task_result(w->task, undone, undone ? "" : n->reason,
-					undone ? "undone and verified" : n->detail, e->lease, NULL));
+					undone ? "undone and verified" : n->detail, e->lease,
+					NULL));
 		} else {
 			agent_reply(a, w->id, lease_result(e, undone, undone ? "" : n->reason));
 		}
@@ -170,7 +180,9 @@ static void answer_ask(struct agent *a, struct entry *e, const struct holder_new
 		agent_reply(a, w->id, lease_result(e, n->ok, n->reason));
 	} else {
 		agent_task_done(a, w->task, TASK_DONE, n->detail);
-		agent_reply(a, w->id, agent_task_result(w->task, n->ok, n->reason, n->detail, e->lease, n->observation));
+		agent_reply(a, w->id,
+			agent_task_result(w->task, n->ok, n->reason, n->detail, e->lease,
+				n->observation));
 	}
 	waiter_free(w);
 }
@@ -181,8 +193,9 @@ static void tell_move(struct agent *a, struct entry *e, const char *from)
 
 	if (!text_equal(from, to))
 		agent_notify(a, "event.emit",
-			json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "lease.moved", "lease_id", text_member(e->lease, "id"),
-				"from", from, "to", to, "mechanism", text_member(e->lease, "release_mechanism")));
+			json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "lease.moved", "lease_id",
+				text_member(e->lease, "id"), "from", from, "to", to, "mechanism",
+				text_member(e->lease, "release_mechanism")));
 }
 
 static void take_lease(struct agent *a, struct entry *e, json_t *lease)
@@ -259,8 +272,8 @@ static void on_news(struct agent *a, struct entry *e, struct holder_news *n)
 	}
 	if (n->observation && n->kind != HOLDER_ANSWER)
 		agent_notify(a, "event.emit",
-			json_pack("{s:s, s:s, s:O}", "kind", "observation", "lease_id", text_member(e->lease, "id"),
-				"observation", n->observation));
+			json_pack("{s:s, s:s, s:O}", "kind", "observation", "lease_id",
+				text_member(e->lease, "id"), "observation", n->observation));
 }
 
 static void read_news(struct agent *a, struct entry *e)
@@ -280,7 +293,8 @@ static void read_news(struct agent *a, struct entry *e)
 	agent_unwatch(a, &e->link);
 }
 
-#define ENTRY_OF(source, member) ((struct entry *)(void *)((char *)(source)-offsetof(struct entry, member)))
+#define ENTRY_OF(source, member)                                                                   \
+	((struct entry *)(void *)((char *)(source)-offsetof(struct entry, member)))
 
 static void on_link(struct agent *a, struct source *s)
 {
@@ -297,7 +311,8 @@ static void holder_lost(struct agent *a, struct entry *e)
 		struct holder_news n = {.kind = HOLDER_ENDED};
 
 		text_copy(n.reason, sizeof(n.reason), "launch.failed");
-		snprintf(n.detail, sizeof(n.detail), "its holder died%s%s", err.text[0] ? ", and: " : "", err.text);
+		snprintf(n.detail, sizeof(n.detail), "its holder died%s%s",
+			err.text[0] ? ", and: " : "", err.text);
 		agent_entry_ended(a, e, &n);
 	}
 }
@@ -320,7 +335,8 @@ static void on_ended(struct agent *a, struct source *s)
 	agent_stock(a);
 }
 
-int agent_entry_start(struct agent *a, struct entry *e, const struct holder_setup *setup, struct err *err)
+int agent_entry_start(struct agent *a, struct entry *e, const struct holder_setup *setup,
+	struct err *err)
 {
 	int r = holder_start(setup, &e->holder, err);
 

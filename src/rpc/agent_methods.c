@@ -34,9 +34,10 @@ static int take_text(const json_t *params, const char *key, char *dst, size_t si
 
 static int read_handshake(struct agent *a, const json_t *params, struct err *err)
 {
-	static const char *const keys[] = {"run_id", "agent_id", "owner", "session", "protocols", "survive",
-		"heartbeat_s", "events", "capabilities", "authority"};
-	const json_t *protocols = json_object_get(params, "protocols"), *caps = json_object_get(params, "capabilities");
+	static const char *const keys[] = {"run_id", "agent_id", "owner", "session", "protocols",
+		"survive", "heartbeat_s", "events", "capabilities", "authority"};
+	const json_t *protocols = json_object_get(params, "protocols"),
+		     *caps = json_object_get(params, "capabilities");
 	int64_t heartbeat = 0;
 	bool known = !protocols;
 	size_t i;
@@ -50,8 +51,10 @@ static int read_handshake(struct agent *a, const json_t *params, struct err *err
 	json_array_foreach((json_t *)protocols, i, v)
 		known |= json_is_string(v) && text_equal(json_string_value(v), FRAME_PROTOCOL);
 	if (!known)
-		return err_set(err, "params.range", 0, "handshake", "only " FRAME_PROTOCOL " is spoken here");
-	r = json_get_int(params, "heartbeat_s", 0, HEARTBEAT_MAX_S, &heartbeat, "params.range", err);
+		return err_set(err, "params.range", 0, "handshake",
+			"only " FRAME_PROTOCOL " is spoken here");
+	r = json_get_int(params, "heartbeat_s", 0, HEARTBEAT_MAX_S, &heartbeat, "params.range",
+		err);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	r = json_get_bool(params, "events", &a->events, "params.type", err);
@@ -80,10 +83,12 @@ static void handshake(struct agent *a, const json_t *id, const json_t *params)
 	if (!a->session[0])
 		text_copy(a->session, sizeof(a->session), json_text_or(params, "run_id", ""));
 	agent_reply(a, id,
-		json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:s, s:s, s:s}, s:I}", "agent_id", a->agent_id, "protocol",
-			FRAME_PROTOCOL, "agent_version", a->options.version, "roles", roles_to_json(a->options.roles), "host",
-			"hostname", a->kernel.hostname, "boot_id", a->store.boot_id, "kernel", a->kernel.release, "arch",
-			a->kernel.arch, "clock_ms", (json_int_t)clock_utc_ms()));
+		json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:s, s:s, s:s}, s:I}", "agent_id",
+			a->agent_id, "protocol", FRAME_PROTOCOL, "agent_version",
+			a->options.version, "roles", roles_to_json(a->options.roles), "host",
+			"hostname", a->kernel.hostname, "boot_id", a->store.boot_id, "kernel",
+			a->kernel.release, "arch", a->kernel.arch, "clock_ms",
+			(json_int_t)clock_utc_ms()));
 }
 
 static json_t *catalogue(const struct agent *a)
@@ -94,12 +99,15 @@ static json_t *catalogue(const struct agent *a)
 
 	for (size_t i = 0; i < n; i++) {
 		json_t *j = catalogue_entry_to_json(&e[i]);
-		bool role = agent_role_allows(a, e[i].id), steps = fault_find_native(e[i].id) != NULL;
+		bool role = agent_role_allows(a, e[i].id),
+		     steps = fault_find_native(e[i].id) != NULL;
 
 		json_object_set_new(j, "executable", json_boolean(role && steps));
 		json_object_set_new(j, "backend", steps ? json_string("signal") : json_null());
 		json_object_set_new(j, "reason",
-			!steps ? json_string("fault.not_executable") : !role ? json_string("role.denied") : json_null());
+			!steps		? json_string("fault.not_executable")
+				: !role ? json_string("role.denied")
+					: json_null());
 		json_array_append_new(list, j);
 	}
 	return list;
@@ -113,20 +121,22 @@ static void capabilities(struct agent *a, const json_t *id, const json_t *params
 		if (agent_role_allows(a, fault_families[i]))
 			json_array_append_new(families, json_string(fault_families[i]));
 	agent_reply(a, id,
-		json_pack("{s:o, s:o, s:o, s:o, s:{s:s, s:s}, s:n}", "roles", roles_to_json(a->options.roles), "faults",
-			families, "catalog", catalogue(a), "kernel", kernel_to_json(&a->kernel), "cgroup", "mode",
-			cgroup_mode_name(a->store.domain.mode), "kill", cgroup_kill_name(a->store.domain.kill), "next"));
+		json_pack("{s:o, s:o, s:o, s:o, s:{s:s, s:s}, s:n}", "roles",
+			roles_to_json(a->options.roles), "faults", families, "catalog",
+			catalogue(a), "kernel", kernel_to_json(&a->kernel), "cgroup", "mode",
+			cgroup_mode_name(a->store.domain.mode), "kill",
+			cgroup_kill_name(a->store.domain.kill), "next"));
 }
 
 static void ping(struct agent *a, const json_t *id, const json_t *params _unused_)
 {
 	agent_reply(a, id,
-		json_pack("{s:b, s:i, s:i, s:I}", "pong", true, "inflight", (int)a->tasks_running, "owned_leases",
-			(int)a->live, "clock_ms", (json_int_t)clock_utc_ms()));
+		json_pack("{s:b, s:i, s:i, s:I}", "pong", true, "inflight", (int)a->tasks_running,
+			"owned_leases", (int)a->live, "clock_ms", (json_int_t)clock_utc_ms()));
 }
 
-static int lease_id_of(const struct agent *a _unused_, const json_t *params, char ret[static LEASE_KEY_SIZE],
-	struct err *err)
+static int lease_id_of(const struct agent *a _unused_, const json_t *params,
+	char ret[static LEASE_KEY_SIZE], struct err *err)
 {
 	char id[LEASE_ID_SIZE] = "";
 	int r = json_get_text(params, "lease_id", id, sizeof(id), "params.type", err);
@@ -176,7 +186,8 @@ static void extend(struct agent *a, const json_t *id, const json_t *params)
 		return agent_error(a, id, RPC_INVALID_PARAMS, &err);
 	s = json_is_number(ttl) ? json_number_value(ttl) : -1;
 	if (!json_is_number(ttl))
-		err_set(&err, ttl ? "params.type" : "params.missing", 0, "params", "`ttl_seconds` must be a number");
+		err_set(&err, ttl ? "params.type" : "params.missing", 0, "params",
+			"`ttl_seconds` must be a number");
 	e = agent_entry_find(a, key);
 	if (json_is_number(ttl) && !(s > 0 && s * 1000 <= (double)(e ? e->max_ttl_ms : 86400000)))
 		err_set(&err, "params.range", 0, "params", "`ttl_seconds` is outside 0 to %llu",
@@ -184,7 +195,8 @@ static void extend(struct agent *a, const json_t *id, const json_t *params)
 	if (err.code[0])
 		return agent_error(a, id, RPC_INVALID_PARAMS, &err);
 	if (!e || !e->holder) {
-		err_set(&err, "lease.not_yours", 0, "extend", "%s is not a live lease of this session", key);
+		err_set(&err, "lease.not_yours", 0, "extend",
+			"%s is not a live lease of this session", key);
 		return agent_error(a, id, RPC_SAFETY_REFUSED, &err);
 	}
 	if (holder_send(e->holder, HOLDER_EXTEND, (uint64_t)(s * 1000 + 0.5), &err) < 0)
@@ -217,12 +229,15 @@ static int check_correlation(const json_t *params, struct err *err)
 		const json_t *v = json_object_get(params, keys[i]);
 
 		if (!v)
-			snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), "%s`%s`",
-				missing[0] ? " and " : "", keys[i]);
+			snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing),
+				"%s`%s`", missing[0] ? " and " : "", keys[i]);
 		else if (!json_is_string(v) || json_string_length(v) == 0)
-			return err_set(err, "params.type", 0, "params", "`%s` must be a non-empty string", keys[i]);
-		else if (json_string_length(v) >= LEASE_TEXT_SIZE || !text_is_plain(json_string_value(v)))
-			return err_set(err, "params.range", 0, "params", "`%s` must be at most %d plain bytes", keys[i],
+			return err_set(err, "params.type", 0, "params",
+				"`%s` must be a non-empty string", keys[i]);
+		else if (json_string_length(v) >= LEASE_TEXT_SIZE ||
+			!text_is_plain(json_string_value(v)))
+			return err_set(err, "params.range", 0, "params",
+				"`%s` must be at most %d plain bytes", keys[i],
 				LEASE_TEXT_SIZE - 1);
 	}
 	if (missing[0])
@@ -256,7 +271,8 @@ void agent_dispatch(struct agent *a, struct frame *f)
 	}
 	if (m->waits && !a->ready)
 		json_array_append_new(a->queued,
-			json_pack("{s:O, s:s, s:O}", "id", f->id, "method", f->method, "params", f->params));
+			json_pack("{s:O, s:s, s:O}", "id", f->id, "method", f->method, "params",
+				f->params));
 	else
 		m->serve(a, f->id, f->params);
 }
@@ -268,8 +284,7 @@ void agent_dispatch_queued(struct agent *a)
 	json_t *q;
 
 	a->queued = json_array();
-	json_array_foreach(queued, i, q)
-	{
+	json_array_foreach(queued, i, q) {
 		const struct method *m = find_method(json_text_or(q, "method", ""));
 
 		m->serve(a, json_object_get(q, "id"), json_object_get(q, "params"));

@@ -16,20 +16,21 @@
 #define UNDO_OPS_MAX 256
 #define TARGETS_MAX 1024
 
-static const char *const lease_keys[] = {"id", "run_id", "fault_id", "owner_agent", "target", "targets", "params",
-	"undo_ops", "duration_ms", "ttl_seconds", "survive",
+static const char *const lease_keys[] = {"id", "run_id", "fault_id", "owner_agent", "target",
+	"targets", "params", "undo_ops", "duration_ms", "ttl_seconds", "survive",
 	/* 0.5.1's, accepted and ignored */
-	"state", "created_at", "injected_at", "released_at", "release_mechanism", "escalation_notes",
-	"runtime_identity", "verify_probes"};
+	"state", "created_at", "injected_at", "released_at", "release_mechanism",
+	"escalation_notes", "runtime_identity", "verify_probes"};
 
 bool agent_role_allows(const struct agent *a, const char *fault_id)
 {
 	static const struct {
 		const char *family;
 		unsigned role;
-	} table[] = {{"proc", ROLE_PROC}, {"process", ROLE_PROC}, {"fs", ROLE_FS}, {"fd", ROLE_FS}, {"disk", ROLE_FS},
-		{"cpu", ROLE_RES}, {"mem", ROLE_RES}, {"net", ROLE_NET}, {"dns", ROLE_NET}, {"tls", ROLE_NET},
-		{"http", ROLE_NET}, {"db", ROLE_NET}, {"dependency", ROLE_NET}, {"load", ROLE_NET}, {"fuzz", ROLE_NET},
+	} table[] = {{"proc", ROLE_PROC}, {"process", ROLE_PROC}, {"fs", ROLE_FS}, {"fd", ROLE_FS},
+		{"disk", ROLE_FS}, {"cpu", ROLE_RES}, {"mem", ROLE_RES}, {"net", ROLE_NET},
+		{"dns", ROLE_NET}, {"tls", ROLE_NET}, {"http", ROLE_NET}, {"db", ROLE_NET},
+		{"dependency", ROLE_NET}, {"load", ROLE_NET}, {"fuzz", ROLE_NET},
 		{"container", ROLE_ENGINE}, {"node", ROLE_ENGINE}, {"clock", ROLE_HOST}};
 	size_t len = strcspn(fault_id, ".");
 
@@ -39,7 +40,8 @@ bool agent_role_allows(const struct agent *a, const char *fault_id)
 	return true; /* an unknown family is refused by name, not by role */
 }
 
-static int get(const json_t *lease, const char *key, char *dst, size_t size, const char *fallback, struct err *err)
+static int get(const json_t *lease, const char *key, char *dst, size_t size, const char *fallback,
+	struct err *err)
 {
 	int r = json_get_text(lease, key, dst, size, "lease.shape", err);
 
@@ -60,17 +62,21 @@ static int read_targets(const json_t *lease, struct lease *l, struct err *err)
 	if (!targets)
 		return 0;
 	if (!json_is_array(targets) || json_array_size(targets) > TARGETS_MAX)
-		return err_set(err, "lease.shape", 0, "lease", "`targets` must be a list of at most %d texts", TARGETS_MAX);
+		return err_set(err, "lease.shape", 0, "lease",
+			"`targets` must be a list of at most %d texts", TARGETS_MAX);
 	json_array_foreach(targets, i, v)
-		if (!json_is_string(v) || json_string_length(v) >= LEASE_TEXT_SIZE || !text_is_plain(json_string_value(v)))
-			return err_set(err, "lease.shape", 0, "lease", "`targets` must hold plain texts");
+		if (!json_is_string(v) || json_string_length(v) >= LEASE_TEXT_SIZE ||
+			!text_is_plain(json_string_value(v)))
+			return err_set(err, "lease.shape", 0, "lease",
+				"`targets` must hold plain texts");
 	json_decref(l->targets);
 	l->targets = json_incref(targets);
 	return 0;
 }
 
 /* Thousandths are kept; anything else than a positive number is refused. */
-static int read_ttl(const json_t *lease, uint64_t fallback_ms, uint64_t max_ms, uint64_t *ret, struct err *err)
+static int read_ttl(const json_t *lease, uint64_t fallback_ms, uint64_t max_ms, uint64_t *ret,
+	struct err *err)
 {
 	const json_t *v = json_object_get(lease, "ttl_seconds");
 	double s;
@@ -82,10 +88,13 @@ static int read_ttl(const json_t *lease, uint64_t fallback_ms, uint64_t max_ms, 
 		return err_set(err, "params.type", 0, "lease", "`ttl_seconds` must be a number");
 	s = json_number_value(v);
 	if (!(s > 0 && s * 1000 <= (double)max_ms))
-		return err_set(err, "params.range", 0, "lease", "`ttl_seconds` is %g, outside 0 to %llu", s,
+		return err_set(err, "params.range", 0, "lease",
+			"`ttl_seconds` is %g, outside 0 to %llu", s,
 			(unsigned long long)max_ms / 1000);
 	*ret = (uint64_t)(s * 1000 + 0.5);
-	return *ret ? 0 : err_set(err, "params.range", 0, "lease", "`ttl_seconds` is below a millisecond");
+	return *ret
+		? 0
+		: err_set(err, "params.range", 0, "lease", "`ttl_seconds` is below a millisecond");
 }
 
 static uint64_t at_least(uint64_t v, uint64_t least)
@@ -110,12 +119,16 @@ static int read_native(const json_t *lease, struct lease *l, const struct fault_
 			err_remedy(err, "did you mean `%s`? `mayhem faults` lists them", near);
 		return -EINVAL;
 	}
-	if (!json_is_object(target) || target_kind_from_name(json_text_or(target, "kind", ""), &kind) < 0)
-		return err_set(err, "target.kind", 0, "target", "`target` must be an object with a `kind`");
+	if (!json_is_object(target) ||
+		target_kind_from_name(json_text_or(target, "kind", ""), &kind) < 0)
+		return err_set(err, "target.kind", 0, "target",
+			"`target` must be an object with a `kind`");
 	if (!(e->targets & kind))
-		return err_set(err, "target.kind", 0, "target", "%s does not take a %s", e->id, target_kind_name(kind));
+		return err_set(err, "target.kind", 0, "target", "%s does not take a %s", e->id,
+			target_kind_name(kind));
 	if (kind != TARGET_PROCESS)
-		return err_set(err, "target.kind", 0, "target", "%s on a %s is not executable by this version", e->id,
+		return err_set(err, "target.kind", 0, "target",
+			"%s on a %s is not executable by this version", e->id,
 			target_kind_name(kind));
 	r = catalogue_check_params(e, json_object_get(lease, "params"), &params, err);
 	if (r < 0)
@@ -130,11 +143,13 @@ static int read_native(const json_t *lease, struct lease *l, const struct fault_
 	l->undo_kind = e->undo_kind;
 	*ret_steps = fault_find_native(l->fault_id);
 	if (!*ret_steps)
-		return err_set(err, "fault.not_executable", 0, "catalogue", "%s is not executable by this version", e->id);
+		return err_set(err, "fault.not_executable", 0, "catalogue",
+			"%s is not executable by this version", e->id);
 	json_decref(l->target);
 	l->target = json_incref(target);
 	return read_ttl(lease, at_least((uint64_t)duration + TTL_SLACK_MS, TTL_LEAST_MS),
-		at_least((uint64_t)e->max_duration_s * 1000 + TTL_SLACK_MS, TTL_LEAST_MS), &l->ttl_ms, err);
+		at_least((uint64_t)e->max_duration_s * 1000 + TTL_SLACK_MS, TTL_LEAST_MS),
+		&l->ttl_ms, err);
 }
 
 static int check_engine(const struct agent *a, const char *engine, struct err *err)
@@ -144,7 +159,8 @@ static int check_engine(const struct agent *a, const char *engine, struct err *e
 	if (text_has_prefix(engine, "unix:///") && policy_lists_engine(&a->policy, engine))
 		return 0;
 	return err_set(err, "lease.shape", 0, "lease",
-		"`engine` must be docker, podman, or a unix socket that the policy lists, not `%.64s`", engine);
+		"`engine` must be docker, podman, or a unix socket that the policy lists, not `%.64s`",
+		engine);
 }
 
 static int check_undo_op(const struct agent *a, const json_t *op, struct err *err)
@@ -154,15 +170,18 @@ static int check_undo_op(const struct agent *a, const json_t *op, struct err *er
 	const char *key;
 	json_t *v;
 
-	if (!json_is_object(op) || !json_is_string(json_object_get(op, "op")) || (args && !json_is_object(args)))
+	if (!json_is_object(op) || !json_is_string(json_object_get(op, "op")) ||
+		(args && !json_is_object(args)))
 		return err_set(err, "lease.shape", 0, "lease", "an undo op is {op, args}");
 	if (json_check_keys(op, keys, ARRAY_SIZE(keys), "an undo op", "lease.shape", err) < 0)
 		return -EINVAL;
 	json_object_foreach((json_t *)args, key, v)
 		if (!json_is_string(v) || json_string_length(v) != strlen(json_string_value(v)))
-			return err_set(err, "lease.shape", 0, "lease", "args of an undo op are texts; `%.64s` is not", key);
+			return err_set(err, "lease.shape", 0, "lease",
+				"args of an undo op are texts; `%.64s` is not", key);
 	if (json_object_get(args, "full_id") || json_object_get(args, "pidfs_inode"))
-		return err_set(err, "lease.shape", 0, "lease", "an undo op carries what only the agent records");
+		return err_set(err, "lease.shape", 0, "lease",
+			"an undo op carries what only the agent records");
 	if (json_object_get(args, "engine"))
 		return check_engine(a, json_text_or(args, "engine", ""), err);
 	return 0;
@@ -176,20 +195,22 @@ static enum undo_kind declared_undo_kind(const struct lease *l, const struct fau
 	return text_equal(steps->id, "signal") && !pause ? UNDO_IRREVERSIBLE : UNDO_RECORDED;
 }
 
-static int read_declared(struct agent *a, const json_t *lease, struct lease *l, const struct fault_steps **ret_steps,
-	struct err *err)
+static int read_declared(struct agent *a, const json_t *lease, struct lease *l,
+	const struct fault_steps **ret_steps, struct err *err)
 {
 	json_t *ops = json_object_get(lease, "undo_ops"), *op;
 	size_t i;
 
 	if (!json_is_array(ops) || json_array_size(ops) > UNDO_OPS_MAX)
-		return err_set(err, "lease.shape", 0, "lease", "`undo_ops` must be a list of at most %d", UNDO_OPS_MAX);
+		return err_set(err, "lease.shape", 0, "lease",
+			"`undo_ops` must be a list of at most %d", UNDO_OPS_MAX);
 	json_array_foreach(ops, i, op)
 		if (check_undo_op(a, op, err) < 0)
 			return -EINVAL;
 	*ret_steps = fault_find_declared(l->fault_id, ops);
 	if (!*ret_steps)
-		return err_set(err, "fault.unknown", 0, "executor", "no executor for `%.64s`", l->fault_id);
+		return err_set(err, "fault.unknown", 0, "executor", "no executor for `%.64s`",
+			l->fault_id);
 	l->declared = true;
 	l->undo_kind = declared_undo_kind(l, *ret_steps);
 	json_decref(l->undo_ops);
@@ -198,19 +219,22 @@ static int read_declared(struct agent *a, const json_t *lease, struct lease *l, 
 	return read_ttl(lease, TTL_LEAST_MS, TTL_DECLARED_MAX_MS, &l->ttl_ms, err);
 }
 
-static int read_names(const struct agent *a, const json_t *params, const json_t *lease, const char *fault_id,
-	struct lease *l, struct err *err)
+static int read_names(const struct agent *a, const json_t *params, const json_t *lease,
+	const char *fault_id, struct lease *l, struct err *err)
 {
-	if (json_check_keys(lease, lease_keys, ARRAY_SIZE(lease_keys), "a lease", "lease.shape", err) < 0 ||
-		get(lease, "run_id", l->run_id, sizeof(l->run_id), json_text_or(params, "run_id", ""), err) < 0 ||
+	if (json_check_keys(lease, lease_keys, ARRAY_SIZE(lease_keys), "a lease", "lease.shape",
+		    err) < 0 ||
+		get(lease, "run_id", l->run_id, sizeof(l->run_id),
+			json_text_or(params, "run_id", ""), err) < 0 ||
 		get(lease, "fault_id", l->fault_id, sizeof(l->fault_id), fault_id, err) < 0 ||
-		get(lease, "owner_agent", l->owner_agent, sizeof(l->owner_agent), json_text_or(params, "agent_id", ""),
-			err) < 0 ||
-		get(lease, "id", l->id, sizeof(l->id), "", err) < 0 || read_targets(lease, l, err) < 0)
+		get(lease, "owner_agent", l->owner_agent, sizeof(l->owner_agent),
+			json_text_or(params, "agent_id", ""), err) < 0 ||
+		get(lease, "id", l->id, sizeof(l->id), "", err) < 0 ||
+		read_targets(lease, l, err) < 0)
 		return -EINVAL;
 	if (!text_equal(l->fault_id, fault_id))
-		return err_set(err, "lease.shape", 0, "lease", "the lease is for %.64s, the task for %.64s", l->fault_id,
-			fault_id);
+		return err_set(err, "lease.shape", 0, "lease",
+			"the lease is for %.64s, the task for %.64s", l->fault_id, fault_id);
 	if (l->id[0] && (!text_has_prefix(l->id, "l-") || !l->id[2]))
 		return err_set(err, "lease.shape", 0, "lease", "a lease's id starts with `l-`");
 	l->survive = a->survive;
@@ -229,8 +253,8 @@ static void add_host(const struct agent *a, struct lease *l)
 	l->timens = a->store.timens;
 }
 
-int agent_read_lease(struct agent *a, const json_t *params, struct lease *ret, const struct fault_steps **ret_steps,
-	int *ret_code, struct err *err)
+int agent_read_lease(struct agent *a, const json_t *params, struct lease *ret,
+	const struct fault_steps **ret_steps, int *ret_code, struct err *err)
 {
 	const json_t *lease = json_object_get(params, "lease");
 	const char *fault_id = json_text_or(params, "fault_id", "");
@@ -240,10 +264,12 @@ int agent_read_lease(struct agent *a, const json_t *params, struct lease *ret, c
 
 	*ret_code = RPC_INVALID_PARAMS;
 	if (!fault_id[0] || strlen(fault_id) >= LEASE_TEXT_SIZE || !text_is_plain(fault_id))
-		return err_set(err, json_object_get(params, "fault_id") ? "params.type" : "params.missing", 0, "params",
-			"`fault_id` must be a non-empty string");
+		return err_set(err,
+			json_object_get(params, "fault_id") ? "params.type" : "params.missing", 0,
+			"params", "`fault_id` must be a non-empty string");
 	if (!json_is_object(lease))
-		return err_set(err, lease ? "lease.shape" : "params.missing", 0, "params", "`lease` must be an object");
+		return err_set(err, lease ? "lease.shape" : "params.missing", 0, "params",
+			"`lease` must be an object");
 	if (lease_init(&l) < 0)
 		return err_set(err, "launch.failed", ENOMEM, "lease", "no memory");
 	native = json_object_get(lease, "target");
@@ -255,9 +281,11 @@ int agent_read_lease(struct agent *a, const json_t *params, struct lease *ret, c
 	if (r == 0 && declared && !l.id[0])
 		r = err_set(err, "lease.shape", 0, "lease", "a declared lease brings its `id`");
 	if (r == 0 && native && l.id[0] && !lease_id_is_native(l.id))
-		r = err_set(err, "lease.shape", 0, "lease", "a lease's id is `l-` and eight digits");
+		r = err_set(err, "lease.shape", 0, "lease",
+			"a lease's id is `l-` and eight digits");
 	if (r == 0)
-		r = native ? read_native(lease, &l, ret_steps, err) : read_declared(a, lease, &l, ret_steps, err);
+		r = native ? read_native(lease, &l, ret_steps, err)
+			   : read_declared(a, lease, &l, ret_steps, err);
 	if (r < 0)
 		return r;
 	add_host(a, &l);
@@ -266,15 +294,19 @@ int agent_read_lease(struct agent *a, const json_t *params, struct lease *ret, c
 	return 0;
 }
 
-int agent_lease_key(const json_t *lease, const json_t *params, char ret[static LEASE_KEY_SIZE], struct err *err)
+int agent_lease_key(const json_t *lease, const json_t *params, char ret[static LEASE_KEY_SIZE],
+	struct err *err)
 {
-	const char *id = json_text_or(lease, "id", ""), *run = json_text_or(lease, "run_id", json_text_or(params, "run_id", ""));
+	const char *id = json_text_or(lease, "id", ""),
+		   *run = json_text_or(lease, "run_id", json_text_or(params, "run_id", ""));
 
-	if (!json_is_object(lease) || strlen(id) < 3 || strlen(id) >= LEASE_ID_SIZE || strlen(run) >= LEASE_TEXT_SIZE ||
-		!text_has_prefix(id, "l-"))
-		return err_set(err, "lease.shape", 0, "lease", "`lease` must be an object with the `id` of a lease");
+	if (!json_is_object(lease) || strlen(id) < 3 || strlen(id) >= LEASE_ID_SIZE ||
+		strlen(run) >= LEASE_TEXT_SIZE || !text_has_prefix(id, "l-"))
+		return err_set(err, "lease.shape", 0, "lease",
+			"`lease` must be an object with the `id` of a lease");
 	/* A lease as we answered it has both; `declared` then says what it is. */
-	if (json_bool_or(lease, "declared", json_object_get(lease, "undo_ops") && !json_object_get(lease, "target")))
+	if (json_bool_or(lease, "declared",
+		    json_object_get(lease, "undo_ops") && !json_object_get(lease, "target")))
 		lease_declared_key(run, id, ret);
 	else if (lease_id_is_native(id))
 		text_copy(ret, LEASE_KEY_SIZE, id);
@@ -311,7 +343,8 @@ static bool is_mayhems(pid_t pid)
 {
 	char path[PROC_CGROUP_SIZE], *mark;
 
-	if (procfs_cgroup(pid, "", path, sizeof(path)) < 0 && procfs_cgroup(pid, "freezer", path, sizeof(path)) < 0)
+	if (procfs_cgroup(pid, "", path, sizeof(path)) < 0 &&
+		procfs_cgroup(pid, "freezer", path, sizeof(path)) < 0)
 		return false;
 	mark = strstr(path, "/mayhem/");
 	return mark && strlen(mark) == 8 + 32 + 1 + 32 && text_is_hex(mark + 8 + 33, 32);
@@ -320,14 +353,15 @@ static bool is_mayhems(pid_t pid)
 /* What no fault may touch: the system's roots, the way we came in, the engines, and ourselves. */
 static int check_protected(const struct agent *a, const struct proc_identity *id, struct err *err)
 {
-	static const char *const names[] = {"systemd", "init", "sshd", "dbus-daemon", "dbus-broker", "dockerd",
-		"containerd", "containerd-shim", "conmon", "podman", "crio"};
+	static const char *const names[] = {"systemd", "init", "sshd", "dbus-daemon", "dbus-broker",
+		"dockerd", "containerd", "containerd-shim", "conmon", "podman", "crio"};
 	struct proc_stat st;
 	char what[96];
 
 	snprintf(what, sizeof(what), "process %d (%s)", id->pid, id->comm);
 	if (procfs_read_stat(id->pid, &st) < 0)
-		return err_set(err, "target.gone", ESRCH, "identity", "process %d has ended", id->pid);
+		return err_set(err, "target.gone", ESRCH, "identity", "process %d has ended",
+			id->pid);
 	if (st.flags & PF_KTHREAD)
 		return protected("a kernel thread", err);
 	for (size_t i = 0; i < a->n_ancestors; i++)
@@ -336,25 +370,28 @@ static int check_protected(const struct agent *a, const struct proc_identity *id
 	if (agent_is_holder(a, id->pid) || is_mayhems(id->pid))
 		return protected("a process of Mayhem's own", err);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (text_has_prefix(id->comm, names[i]) && (id->comm[strlen(names[i])] == '\0' || i == 7))
+		if (text_has_prefix(id->comm, names[i]) &&
+			(id->comm[strlen(names[i])] == '\0' || i == 7))
 			return protected(what, err);
 	return 0;
 }
 
 /* The process that a native target names, held, and as it was when the controller looked. */
-static int hold_process(struct agent *a, struct lease *l, struct proc_identity *ret, int *ret_pidfd, int *ret_code,
-	struct err *err)
+static int hold_process(struct agent *a, struct lease *l, struct proc_identity *ret, int *ret_pidfd,
+	int *ret_code, struct err *err)
 {
-	static const char *const keys[] = {"kind", "pid", "start_ticks", "boot_id", "pidns_inode", "pidfs_inode", "comm",
-		"exe", "uid", "cgroup"};
-	const json_t *ticks = json_object_get(l->target, "start_ticks"), *boot = json_object_get(l->target, "boot_id");
+	static const char *const keys[] = {"kind", "pid", "start_ticks", "boot_id", "pidns_inode",
+		"pidfs_inode", "comm", "exe", "uid", "cgroup"};
+	const json_t *ticks = json_object_get(l->target, "start_ticks"),
+		     *boot = json_object_get(l->target, "boot_id");
 	_close_ int fd = -1;
 	json_t *target;
 	int64_t pid;
 	int r;
 
 	*ret_code = RPC_INVALID_PARAMS;
-	if (json_check_keys(l->target, keys, ARRAY_SIZE(keys), "a process target", "params.unknown", err) < 0)
+	if (json_check_keys(l->target, keys, ARRAY_SIZE(keys), "a process target", "params.unknown",
+		    err) < 0)
 		return -EINVAL;
 	r = json_get_int(l->target, "pid", INT64_MIN, INT64_MAX, &pid, "params.type", err);
 	if (r == -ENOENT)
@@ -362,7 +399,8 @@ static int hold_process(struct agent *a, struct lease *l, struct proc_identity *
 	if (r < 0)
 		return r;
 	if ((ticks && !json_is_integer(ticks)) || (boot && !json_is_string(boot)))
-		return err_set(err, "params.type", 0, "target", "`start_ticks` is an integer, `boot_id` a string");
+		return err_set(err, "params.type", 0, "target",
+			"`start_ticks` is an integer, `boot_id` a string");
 	*ret_code = RPC_SAFETY_REFUSED;
 	if (pid <= 1 || pid > INT32_MAX)
 		return protected(pid == 1 ? "pid 1" : "a pid that names no process", err);
@@ -371,7 +409,8 @@ static int hold_process(struct agent *a, struct lease *l, struct proc_identity *
 		return r;
 	if ((ticks && (uint64_t)json_integer_value(ticks) != ret->start_ticks) ||
 		(boot && !text_equal(json_string_value(boot), ret->boot_id))) {
-		err_set(err, "target_drift", 0, "identity", "process %lld is not the one that was planned", (long long)pid);
+		err_set(err, "target_drift", 0, "identity",
+			"process %lld is not the one that was planned", (long long)pid);
 		err_remedy(err, "plan again");
 		return -ESTALE;
 	}
@@ -387,8 +426,8 @@ static int hold_process(struct agent *a, struct lease *l, struct proc_identity *
 	return 0;
 }
 
-int agent_permit(struct agent *a, struct lease *l, const struct fault_steps *steps, struct entry *e, int *ret_pidfd,
-	int *ret_code, struct err *err)
+int agent_permit(struct agent *a, struct lease *l, const struct fault_steps *steps, struct entry *e,
+	int *ret_pidfd, int *ret_code, struct err *err)
 {
 	const struct fault_entry *entry = catalogue_find(l->fault_id);
 	struct names names = {.n = 0};
@@ -404,7 +443,8 @@ int agent_permit(struct agent *a, struct lease *l, const struct fault_steps *ste
 
 	*ret_code = RPC_SAFETY_REFUSED;
 	if (!agent_role_allows(a, l->fault_id)) {
-		err_set(err, "role.denied", 0, "role", "this session's roles do not include %s", l->fault_id);
+		err_set(err, "role.denied", 0, "role", "this session's roles do not include %s",
+			l->fault_id);
 		err_remedy(err, "start the agent with --roles that include it");
 		return -EPERM;
 	}

@@ -49,15 +49,15 @@ struct task {
 struct entry {
 	struct entry *next;
 	struct source link, pid;
-	struct holder *holder;	 /* NULL once it is over */
-	struct clerk *recoverer; /* its holder died without a safe end */
+	struct holder *holder;	  /* NULL once it is over */
+	struct clerk *recoverer;  /* its holder died without a safe end */
 	char key[LEASE_KEY_SIZE]; /* "" until its holder has claimed one */
 	char run_id[LEASE_TEXT_SIZE], owner[LEASE_TEXT_SIZE];
 	struct proc_identity target; /* pid 0: none */
 	bool survive, check_only, active, ended, dirty, releasing;
 	uint64_t max_ttl_ms; /* an extension reaches no further */
 	uint64_t deadline_boottime_ms;
-	json_t *lease; /* as last told */
+	json_t *lease;		/* as last told */
 	struct waiter *waiters; /* oldest first */
 	unsigned task_number;
 };
@@ -107,11 +107,13 @@ struct agent {
 };
 
 /* agent.c: output and sources */
-int agent_watch(struct agent *a, struct source *s, int fd, void (*ready)(struct agent *, struct source *));
+int agent_watch(struct agent *a, struct source *s, int fd,
+	void (*ready)(struct agent *, struct source *));
 void agent_unwatch(struct agent *a, struct source *s);
 void agent_reply(struct agent *a, const json_t *id, json_t *result); /* takes result */
 void agent_error(struct agent *a, const json_t *id, int code, const struct err *err);
-void agent_notify(struct agent *a, const char *method, json_t *params); /* takes params; dropped when full */
+void agent_notify(struct agent *a, const char *method,
+	json_t *params); /* takes params; dropped when full */
 void agent_begin_end(struct agent *a, bool interrupt);
 
 /* agent_methods.c */
@@ -124,15 +126,16 @@ void agent_task_status(struct agent *a, const json_t *id, const json_t *params);
 void agent_task_cancel(struct agent *a, const json_t *id, const json_t *params);
 struct task *agent_task_new(struct agent *a, struct entry *e);
 void agent_task_done(struct agent *a, struct task *t, enum task_state state, const char *detail);
-json_t *agent_task_result(const struct task *t, bool ok, const char *reason, const char *detail, json_t *lease,
-	json_t *observation);
+json_t *agent_task_result(const struct task *t, bool ok, const char *reason, const char *detail,
+	json_t *lease, json_t *observation);
 json_t *agent_task_cancelled(const struct task *t);
 void agent_tasks_free(struct agent *a);
 
 /* agent_entry.c: the leases of this session */
 struct entry *agent_entry_find(struct agent *a, const char *key);
 struct entry *agent_entry_new(struct agent *a, const struct lease *l);
-int agent_entry_start(struct agent *a, struct entry *e, const struct holder_setup *setup, struct err *err);
+int agent_entry_start(struct agent *a, struct entry *e, const struct holder_setup *setup,
+	struct err *err);
 void agent_entry_wait(struct entry *e, enum waiting_for what, const json_t *id, struct task *t);
 void agent_entry_release(struct agent *a, struct entry *e, enum lease_end why);
 void agent_entry_ended(struct agent *a, struct entry *e, const struct holder_news *n);
@@ -142,12 +145,13 @@ bool agent_is_holder(const struct agent *a, pid_t pid);
 void agent_check_halt(struct agent *a);
 
 /* agent_request.c: what a task.execute asks for, checked */
-int agent_read_lease(struct agent *a, const json_t *params, struct lease *ret, const struct fault_steps **ret_steps,
-	int *ret_code, struct err *err);
-int agent_permit(struct agent *a, struct lease *l, const struct fault_steps *steps, struct entry *e, int *ret_pidfd,
-	int *ret_code, struct err *err);
+int agent_read_lease(struct agent *a, const json_t *params, struct lease *ret,
+	const struct fault_steps **ret_steps, int *ret_code, struct err *err);
+int agent_permit(struct agent *a, struct lease *l, const struct fault_steps *steps, struct entry *e,
+	int *ret_pidfd, int *ret_code, struct err *err);
 /* The key a lease object of a request means. */
-int agent_lease_key(const json_t *lease, const json_t *params, char ret[static LEASE_KEY_SIZE], struct err *err);
+int agent_lease_key(const json_t *lease, const json_t *params, char ret[static LEASE_KEY_SIZE],
+	struct err *err);
 bool agent_role_allows(const struct agent *a, const char *fault_id);
 
 /* agent_clerk.c */
@@ -155,7 +159,8 @@ int agent_recover_start(struct agent *a, struct err *err);
 void agent_stock(struct agent *a);
 int agent_recover_entry(struct agent *a, struct entry *e, struct err *err);
 void agent_clerk_list(struct agent *a, const json_t *id, const json_t *params);
-void agent_clerk_release(struct agent *a, const json_t *id, const char *key, const json_t *params, struct task *t);
+void agent_clerk_release(struct agent *a, const json_t *id, const char *key, const json_t *params,
+	struct task *t);
 void agent_clerk_verify(struct agent *a, const json_t *id, const char *key, struct task *t);
 void agent_leave_watcher(struct agent *a);
 void agent_forget_clerks(struct agent *a);

@@ -48,7 +48,8 @@ static void forget_old_tasks(struct agent *a)
 	for (struct task **at = &a->tasks; *at;) {
 		struct task *t = *at;
 
-		if (++kept <= AGENT_TASKS_KEPT || t->state == TASK_RUNNING || (t->entry && t->entry->holder)) {
+		if (++kept <= AGENT_TASKS_KEPT || t->state == TASK_RUNNING ||
+			(t->entry && t->entry->holder)) {
 			at = &t->next;
 			continue;
 		}
@@ -76,14 +77,15 @@ void agent_tasks_free(struct agent *a)
 	a->tasks = NULL;
 }
 
-json_t *agent_task_result(const struct task *t, bool ok, const char *reason, const char *detail, json_t *lease,
-	json_t *observation)
+json_t *agent_task_result(const struct task *t, bool ok, const char *reason, const char *detail,
+	json_t *lease, json_t *observation)
 {
 	char name[16];
 
-	return json_pack("{s:s, s:s, s:b, s:s?, s:s, s:O?, s:O?}", "task_id", task_name(t, name), "state",
-		t->state == TASK_CANCELLED ? "cancelled" : "done", "ok", ok, "reason", reason[0] ? reason : NULL, "detail",
-		detail, "lease", lease, "observation", observation);
+	return json_pack("{s:s, s:s, s:b, s:s?, s:s, s:O?, s:O?}", "task_id", task_name(t, name),
+		"state", t->state == TASK_CANCELLED ? "cancelled" : "done", "ok", ok, "reason",
+		reason[0] ? reason : NULL, "detail", detail, "lease", lease, "observation",
+		observation);
 }
 
 json_t *agent_task_cancelled(const struct task *t)
@@ -97,7 +99,8 @@ static int read_phase(const json_t *params, enum phase *ret, struct err *err)
 {
 	static const char *const keys[] = {"run_id", "agent_id", "fault_id", "lease", "phase"};
 	const json_t *v = json_object_get(params, "phase");
-	int r = json_check_keys(params, keys, ARRAY_SIZE(keys), "task.execute", "params.unknown", err);
+	int r = json_check_keys(params, keys, ARRAY_SIZE(keys), "task.execute", "params.unknown",
+		err);
 
 	if (r < 0)
 		return r;
@@ -144,8 +147,12 @@ static void entry_drop(struct agent *a, struct entry *e)
 
 static void execute_new(struct agent *a, const json_t *id, const json_t *params, bool check_only)
 {
-	struct holder_setup setup = {.store = &a->store, .find_steps = fault_find_steps, .agent_pidfd = a->self_pidfd,
-		.target_pidfd = -1, .check_only = check_only};
+	struct holder_setup setup = {.store = &a->store,
+		.find_steps = fault_find_steps,
+		.agent_pidfd = a->self_pidfd,
+		.sharedfd = a->inotify.fd,
+		.target_pidfd = -1,
+		.check_only = check_only};
 	_lease_ struct lease l = {0};
 	_close_ int pidfd = -1;
 	struct err err = {0};
@@ -197,7 +204,8 @@ static void execute_undo(struct agent *a, const json_t *id, const json_t *params
 		agent_entry_release(a, e, LEASE_END_NORMAL);
 	} else if (e && e->ended && e->lease && !e->dirty) {
 		agent_task_done(a, t, TASK_DONE, "undone already");
-		agent_reply(a, id, agent_task_result(t, true, "", "undone already", e->lease, NULL));
+		agent_reply(a, id,
+			agent_task_result(t, true, "", "undone already", e->lease, NULL));
 	} else {
 		agent_clerk_release(a, id, key, params, t);
 	}
@@ -209,7 +217,8 @@ static void execute_observe(struct agent *a, const json_t *id, const char *key)
 	struct err err = {0};
 
 	if (!e || !e->holder || e->ended) {
-		err_set(&err, "lease.not_yours", 0, "observe", "%s is not a live lease of this session", key);
+		err_set(&err, "lease.not_yours", 0, "observe",
+			"%s is not a live lease of this session", key);
 		return agent_error(a, id, RPC_SAFETY_REFUSED, &err);
 	}
 	if (holder_send(e->holder, HOLDER_OBSERVE, 0, &err) < 0)
@@ -254,8 +263,8 @@ static json_t *task_to_json(const struct task *t)
 {
 	char name[16];
 
-	return json_pack("{s:s, s:s, s:s}", "task_id", task_name(t, name), "state", state_names[t->state], "detail",
-		t->detail);
+	return json_pack("{s:s, s:s, s:s}", "task_id", task_name(t, name), "state",
+		state_names[t->state], "detail", t->detail);
 }
 
 struct page {
@@ -266,15 +275,19 @@ struct page {
 static int read_page(const json_t *params, struct page *ret, struct err *err)
 {
 	static const char *const keys[] = {"run_id", "agent_id", "task_id", "limit", "after"};
-	int r = json_check_keys(params, keys, ARRAY_SIZE(keys), "task.status", "params.unknown", err);
+	int r = json_check_keys(params, keys, ARRAY_SIZE(keys), "task.status", "params.unknown",
+		err);
 
 	ret->limit = STATUS_LIMIT;
 	if (r == 0)
-		r = json_get_int(params, "limit", 1, STATUS_LIMIT_MAX, &ret->limit, "params.range", err);
+		r = json_get_int(params, "limit", 1, STATUS_LIMIT_MAX, &ret->limit, "params.range",
+			err);
 	if (r == 0 || r == -ENOENT)
-		r = json_get_text(params, "task_id", ret->task_id, sizeof(ret->task_id), "params.type", err);
+		r = json_get_text(params, "task_id", ret->task_id, sizeof(ret->task_id),
+			"params.type", err);
 	if (r == 0 || r == -ENOENT)
-		r = json_get_text(params, "after", ret->after, sizeof(ret->after), "params.type", err);
+		r = json_get_text(params, "after", ret->after, sizeof(ret->after), "params.type",
+			err);
 	return r == -ENOENT ? 0 : r;
 }
 
@@ -314,7 +327,8 @@ void agent_task_status(struct agent *a, const json_t *id, const json_t *params)
 	compensated = json_array();
 	add_tasks(a, &p, tasks, &next);
 	for (const struct entry *e = a->entries; e; e = e->next) {
-		const char *lease_id = json_text_or(e->lease, "id", ""), *state = json_text_or(e->lease, "state", "");
+		const char *lease_id = json_text_or(e->lease, "id", ""),
+			   *state = json_text_or(e->lease, "state", "");
 		char name[16];
 		struct task t = {.number = e->task_number};
 
@@ -322,16 +336,18 @@ void agent_task_status(struct agent *a, const json_t *id, const json_t *params)
 			continue;
 		if (e->holder && !e->ended && json_array_size(watchdog) < STATUS_LIMIT_MAX)
 			json_array_append_new(watchdog,
-				json_pack("{s:s, s:s, s:f, s:s}", "lease_id", lease_id, "state", state, "expires_in_s",
-					(double)clock_until_ms(e->deadline_boottime_ms) / 1000, "task_id",
-					task_name(&t, name)));
+				json_pack("{s:s, s:s, s:f, s:s}", "lease_id", lease_id, "state",
+					state, "expires_in_s",
+					(double)clock_until_ms(e->deadline_boottime_ms) / 1000,
+					"task_id", task_name(&t, name)));
 		else if (e->ended && json_array_size(compensated) < STATUS_LIMIT_MAX)
 			json_array_append_new(compensated,
-				json_pack("{s:s, s:s}", "lease_id", lease_id, "state", e->dirty ? "dirty" : "expired"));
+				json_pack("{s:s, s:s}", "lease_id", lease_id, "state",
+					e->dirty ? "dirty" : "expired"));
 	}
 	agent_reply(a, id,
-		json_pack("{s:o, s:o, s:o, s:o}", "tasks", tasks, "watchdog", watchdog, "compensated", compensated, "next",
-			next));
+		json_pack("{s:o, s:o, s:o, s:o}", "tasks", tasks, "watchdog", watchdog,
+			"compensated", compensated, "next", next));
 }
 
 void agent_task_cancel(struct agent *a, const json_t *id, const json_t *params)
@@ -354,5 +370,6 @@ void agent_task_cancel(struct agent *a, const json_t *id, const json_t *params)
 	if (t && t->state != TASK_RUNNING)
 		t->state = TASK_CANCELLED;
 	agent_reply(a, id,
-		json_pack("{s:s, s:s}", "task_id", t ? task_name(t, buf) : name, "state", t ? "cancelled" : "unknown"));
+		json_pack("{s:s, s:s}", "task_id", t ? task_name(t, buf) : name, "state",
+			t ? "cancelled" : "unknown"));
 }

@@ -20,7 +20,8 @@
 size_t clerk_keepfds(const struct lease_store *s, int *ret)
 {
 	const struct state_dir *d = &s->dir;
-	const int all[] = {d->fd, d->leasesfd, d->endedfd, d->claimsfd, d->asidefd, s->hostclaimsfd};
+	const int all[] = {d->fd, d->leasesfd, d->endedfd, d->claimsfd, d->asidefd,
+		s->hostclaimsfd};
 	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
@@ -40,8 +41,9 @@ static void say(int linkfd, json_t *what)
 
 static void say_error(int linkfd, int code, const struct err *err)
 {
-	say(linkfd, json_pack("{s:{s:i, s:s, s:s, s:s}}", "error", "code", code, "reason", err->code, "text", err->text,
-			    "remedy", err->remedy));
+	say(linkfd,
+		json_pack("{s:{s:i, s:s, s:s, s:s}}", "error", "code", code, "reason", err->code,
+			"text", err->text, "remedy", err->remedy));
 }
 
 static json_t *make_spares(struct lease_store *s, size_t n)
@@ -83,8 +85,9 @@ int clerk_recover(void *arg, int linkfd, const struct launch_record *rec _unused
 	if (lease_recover(ask->store, &opts, &rep, &err) < 0)
 		return 1;
 	json_decref(rep.doc);
-	say(linkfd, json_pack("{s:I, s:i, s:o}", "next_id", (json_int_t)highest + 1, "dirty", (int)rep.dirty, "spares",
-			    find_or_make_spares(ask->store, ask->n_spares)));
+	say(linkfd,
+		json_pack("{s:I, s:i, s:o}", "next_id", (json_int_t)highest + 1, "dirty",
+			(int)rep.dirty, "spares", find_or_make_spares(ask->store, ask->n_spares)));
 	/* Those past their deadline take seconds to end: nobody waits for that. */
 	if (rep.left) {
 		opts.skip_overdue = false;
@@ -132,12 +135,16 @@ struct list_query {
 
 static int read_query(const json_t *params, struct list_query *q, struct err *err)
 {
-	static const char *const keys[] = {"run_id", "agent_id", "state", "run", "mine", "after", "limit"};
-	int state, r = json_check_keys(params, keys, ARRAY_SIZE(keys), "lease.list", "params.unknown", err);
+	static const char *const keys[] = {"run_id", "agent_id", "state", "run", "mine", "after",
+		"limit"};
+	int state,
+		r = json_check_keys(params, keys, ARRAY_SIZE(keys), "lease.list", "params.unknown",
+			err);
 
 	q->limit = LIST_LIMIT;
 	if (r == 0)
-		r = json_get_int(params, "limit", 1, LIST_LIMIT_MAX, &q->limit, "params.range", err);
+		r = json_get_int(params, "limit", 1, LIST_LIMIT_MAX, &q->limit, "params.range",
+			err);
 	if (r == 0 || r == -ENOENT)
 		r = json_get_text(params, "state", q->state, sizeof(q->state), "params.type", err);
 	/* `run_id` says who asks; `run` says whose leases. */
@@ -185,10 +192,12 @@ static int newest_first(const void *a, const void *b)
 static bool matches(const struct list_query *q, const struct clerk_ask *ask, const struct lease *l)
 {
 	return (!q->state[0] || text_equal(q->state, lease_machine.names[l->state])) &&
-		(!q->run_id[0] || text_equal(q->run_id, l->run_id)) && (!q->mine || text_equal(l->owner, ask->owner));
+		(!q->run_id[0] || text_equal(q->run_id, l->run_id)) &&
+		(!q->mine || text_equal(l->owner, ask->owner));
 }
 
-static json_t *list_page(const struct clerk_ask *ask, const struct list_query *q, const struct key_list *keys)
+static json_t *list_page(const struct clerk_ask *ask, const struct list_query *q,
+	const struct key_list *keys)
 {
 	json_t *list = json_array(), *next = json_null();
 	const char *last = NULL, *previous = NULL;
@@ -241,7 +250,8 @@ int clerk_list(void *arg, int linkfd, const struct launch_record *rec _unused_)
 }
 
 /* A dirty lease that its owner declares mended by hand: expired, with their word for it. */
-static int surrender(struct lease_store *s, const char *key, const char *note, struct lease *l, struct err *err)
+static int surrender(struct lease_store *s, const char *key, const char *note, struct lease *l,
+	struct err *err)
 {
 	_lease_file_ struct lease_file f = LEASE_FILE_INIT;
 	int r = lease_file_open(s, key, &f, l, err);
@@ -249,7 +259,8 @@ static int surrender(struct lease_store *s, const char *key, const char *note, s
 	if (r < 0)
 		return r;
 	if (l->state != LEASE_DIRTY)
-		return err_set(err, "lease.in_use", 0, "surrender", "%s is %s, and only a dirty lease is surrendered", key,
+		return err_set(err, "lease.in_use", 0, "surrender",
+			"%s is %s, and only a dirty lease is surrendered", key,
 			lease_machine.names[l->state]);
 	r = lease_move(l, LEASE_EXPIRED, err);
 	if (r < 0)
@@ -261,8 +272,8 @@ static int surrender(struct lease_store *s, const char *key, const char *note, s
 }
 
 /* Somebody else's holder is at work: asked by signal, and the record is watched until it says the end. */
-static int release_foreign(struct lease_store *s, const char *key, steps_finder find_steps, struct lease *l,
-	struct err *err)
+static int release_foreign(struct lease_store *s, const char *key, steps_finder find_steps,
+	struct lease *l, struct err *err)
 {
 	uint64_t limit = clock_boottime_ms() + RELEASE_WAIT_MS;
 	bool asked = false;
@@ -275,7 +286,10 @@ static int release_foreign(struct lease_store *s, const char *key, steps_finder 
 		if (r < 0 || lease_is_safe(l))
 			return r;
 		if (lease_is_locked(s, key) != 1)
-			return lease_recover_one(s, key, find_steps, l) == 0 || l->state == LEASE_DIRTY ? 0 : -EAGAIN;
+			return lease_recover_one(s, key, find_steps, l) == 0 ||
+					l->state == LEASE_DIRTY
+				? 0
+				: -EAGAIN;
 		if (!asked) {
 			r = holder_terminate(l, err);
 			if (r < 0 && r != -ESRCH)
@@ -283,7 +297,8 @@ static int release_foreign(struct lease_store *s, const char *key, steps_finder 
 			asked = true;
 		}
 		if (clock_until_ms(limit) == 0)
-			return err_set(err, "undo_failed", ETIMEDOUT, "release", "the holder of %s does not end", key);
+			return err_set(err, "undo_failed", ETIMEDOUT, "release",
+				"the holder of %s does not end", key);
 		poll(NULL, 0, 2);
 	}
 }
@@ -299,7 +314,8 @@ int clerk_release(void *arg, int linkfd, const struct launch_record *rec _unused
 
 	ask->store->domain.basefd = -1;
 	if (json_bool_or(ask->params, "surrender", false) && !note[0])
-		r = err_set(&err, "params.missing", 0, "surrender", "a surrender needs a `note`: how it was mended");
+		r = err_set(&err, "params.missing", 0, "surrender",
+			"a surrender needs a `note`: how it was mended");
 	else if (json_bool_or(ask->params, "surrender", false))
 		r = surrender(ask->store, ask->key, note, &l, &err);
 	else
@@ -307,20 +323,25 @@ int clerk_release(void *arg, int linkfd, const struct launch_record *rec _unused
 	if (r == -EAGAIN)
 		r = lease_peek(ask->store, ask->key, &l, &err);
 	if (r < 0) {
-		say_error(linkfd, err_is(&err, "lease.unknown") || err_is(&err, "params.missing") ? RPC_INVALID_PARAMS
-										      : RPC_SAFETY_REFUSED,
+		say_error(linkfd,
+			err_is(&err, "lease.unknown") || err_is(&err, "params.missing")
+				? RPC_INVALID_PARAMS
+				: RPC_SAFETY_REFUSED,
 			&err);
 		return 0;
 	}
 	ok = lease_is_safe(&l);
-	say(linkfd, json_pack("{s:{s:o, s:b, s:s?, s:s}}", "result", "lease", lease_to_json(&l), "ok", ok, "reason",
-			    ok ? NULL : "undo_failed", "detail", ok ? "undone and verified" : l.notes));
+	say(linkfd,
+		json_pack("{s:{s:o, s:b, s:s?, s:s}}", "result", "lease", lease_to_json(&l), "ok",
+			ok, "reason", ok ? NULL : "undo_failed", "detail",
+			ok ? "undone and verified" : l.notes));
 	return 0;
 }
 
 static int wait_plainly(struct fault_run *run _unused_, uint64_t us)
 {
-	struct timespec ts = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+	struct timespec ts = {.tv_sec = (time_t)(us / 1000000),
+		.tv_nsec = (long)(us % 1000000) * 1000};
 
 	ppoll(NULL, 0, &ts, NULL);
 	return 0;
@@ -333,7 +354,10 @@ int clerk_verify(void *arg, int linkfd, const struct launch_record *rec _unused_
 	_lease_ struct lease l = {0};
 	struct observation o = {0};
 	struct err err = {0};
-	struct fault_run run = {.lease = &l, .store = ask->store, .target_pidfd = -1, .wait = wait_plainly};
+	struct fault_run run = {.lease = &l,
+		.store = ask->store,
+		.target_pidfd = -1,
+		.wait = wait_plainly};
 	bool ok;
 
 	ask->store->domain.basefd = -1;
@@ -344,13 +368,16 @@ int clerk_verify(void *arg, int linkfd, const struct launch_record *rec _unused_
 	run.steps = ask->find_steps(&l);
 	run.rebooted = !text_equal(l.boot_id, ask->store->boot_id);
 	if (!run.steps)
-		err_set(&err, "fault.not_executable", 0, "verify", "this version cannot look at %s", l.fault_id);
+		err_set(&err, "fault.not_executable", 0, "verify", "this version cannot look at %s",
+			l.fault_id);
 	if (!run.steps || run.steps->verify(&run, &o, &err) < 0) {
 		say_error(linkfd, RPC_TASK_FAILED, &err);
 		return 0;
 	}
 	ok = o.effect == EFFECT_ABSENT;
-	say(linkfd, json_pack("{s:{s:o, s:b, s:s?, s:s, s:o}}", "result", "lease", lease_to_json(&l), "ok", ok, "reason",
-			    ok ? NULL : "verify_failed", "detail", o.detail, "observation", observation_to_json(&o, "after")));
+	say(linkfd,
+		json_pack("{s:{s:o, s:b, s:s?, s:s, s:o}}", "result", "lease", lease_to_json(&l),
+			"ok", ok, "reason", ok ? NULL : "verify_failed", "detail", o.detail,
+			"observation", observation_to_json(&o, "after")));
 	return 0;
 }

@@ -23,7 +23,7 @@ struct watcher_ask {
 		char key[LEASE_KEY_SIZE];
 		char nonce[LAUNCH_NONCE_SIZE];
 		int pidfd;
-	} *held;
+	} * held;
 	int *keep;
 	size_t n;
 };

@@ -31,7 +31,8 @@ static int check_shape(const json_t *doc, struct err *err)
 {
 	static const char *const keys[] = {"jsonrpc", "id", "method", "params", "result", "error"};
 	const json_t *version = json_object_get(doc, "jsonrpc"), *id = json_object_get(doc, "id");
-	const json_t *method = json_object_get(doc, "method"), *params = json_object_get(doc, "params");
+	const json_t *method = json_object_get(doc, "method"),
+		     *params = json_object_get(doc, "params");
 
 	if (json_is_array(doc))
 		return refuse("batches are not spoken here", err);
@@ -50,7 +51,8 @@ static int check_shape(const json_t *doc, struct err *err)
 	return 0;
 }
 
-int frame_parse(const char *line, size_t len, struct frame *ret, json_t **ret_id, int *ret_code, struct err *err)
+int frame_parse(const char *line, size_t len, struct frame *ret, json_t **ret_id, int *ret_code,
+	struct err *err)
 {
 	_json_ json_t *doc = NULL;
 	json_t *id, *method, *params;

@@ -39,7 +39,8 @@ void frame_free(struct frame *f);
  * One line without its LF. On failure *ret_id is the id to answer to (owned,
  * null when none could be read) and *ret_code the error's number.
  */
-int frame_parse(const char *line, size_t len, struct frame *ret, json_t **ret_id, int *ret_code, struct err *err);
+int frame_parse(const char *line, size_t len, struct frame *ret, json_t **ret_id, int *ret_code,
+	struct err *err);
 
 enum frame_next { FRAME_LINE, FRAME_NEED_MORE, FRAME_TOO_LONG };
 

@@ -26,7 +26,8 @@ static void check_halt(struct watcher_ask *ask)
 	for (size_t i = 0; i < ask->n; i++) {
 		_lease_ struct lease l = {0};
 
-		if (ask->held[i].pidfd < 0 || lease_peek(ask->store, ask->held[i].key, &l, NULL) < 0)
+		if (ask->held[i].pidfd < 0 ||
+			lease_peek(ask->store, ask->held[i].key, &l, NULL) < 0)
 			continue;
 		if (halt_is_on(ask->store, l.run_id))
 			pidfd_signal(ask->held[i].pidfd, SIGTERM);

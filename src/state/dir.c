@@ -19,7 +19,8 @@
 
 int state_dir_default(char *ret, size_t size, struct err *err)
 {
-	const char *named = getenv("MAYHEM_STATE_DIR"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	const char *named = getenv("MAYHEM_STATE_DIR"), *xdg = getenv("XDG_STATE_HOME"),
+		   *home = getenv("HOME");
 	int n = -1;
 
 	if (named && named[0])
@@ -35,7 +36,9 @@ int state_dir_default(char *ret, size_t size, struct err *err)
 		err_remedy(err, "name one with --state DIR or MAYHEM_STATE_DIR");
 		return -EINVAL;
 	}
-	return n < (int)size ? 0 : err_set(err, "store.failed", ENAMETOOLONG, "state", "the path is too long");
+	return n < (int)size
+		? 0
+		: err_set(err, "store.failed", ENAMETOOLONG, "state", "the path is too long");
 }
 
 /* Makes every missing component of an absolute path, private from the start. */
@@ -62,7 +65,8 @@ static int make_parents(const char *path)
 static int refuse(const char *path, const char *why, struct err *err)
 {
 	err_set(err, "store.failed", 0, "state", "state directory %s: %s", path, why);
-	err_remedy(err, "name another one with --state DIR, or mend this one: chmod 700, chown to you");
+	err_remedy(err,
+		"name another one with --state DIR, or mend this one: chmod 700, chown to you");
 	return -EPERM;
 }
 
@@ -78,7 +82,8 @@ static int check_parents(const char *path, struct err *err)
 
 		*slash = '\0';
 		if (lstat(dir, &st) < 0)
-			return err_set(err, "store.failed", errno, "state", "cannot look at %s", dir);
+			return err_set(err, "store.failed", errno, "state", "cannot look at %s",
+				dir);
 		if (st.st_uid != 0 && st.st_uid != geteuid())
 			return refuse(path, "a parent folder belongs to somebody else", err);
 		if (st.st_mode & 022 && !(st.st_mode & S_ISVTX))
@@ -99,7 +104,8 @@ static int check_own(int fd, const char *path, bool *ret_volatile, struct err *e
 	if (st.st_mode & 077)
 		return refuse(path, "others may read or write it (mode is wider than 0700)", err);
 	if (fs.f_type == NFS_SUPER_MAGIC)
-		return refuse(path, "it is on NFS, where locks and durable writes cannot be trusted", err);
+		return refuse(path,
+			"it is on NFS, where locks and durable writes cannot be trusted", err);
 	*ret_volatile = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
 	return 0;
 }
@@ -121,7 +127,8 @@ static int read_store(struct state_dir *d, struct err *err)
 
 	if (r < 0)
 		return r;
-	if (json_parse(text, len, &j, NULL) < 0 || !text_is_hex(json_text_or(j, "store", ""), STATE_STORE_SIZE - 1))
+	if (json_parse(text, len, &j, NULL) < 0 ||
+		!text_is_hex(json_text_or(j, "store", ""), STATE_STORE_SIZE - 1))
 		return refuse(d->path, "its " STORE_FILE " does not read", err);
 	if (json_int_or(j, "format", 0) != STORE_FORMAT)
 		return refuse(d->path, "it was made by another version of mayhem", err);
@@ -148,7 +155,9 @@ static int make_store(struct state_dir *d, struct err *err)
 	unlinkat(d->fd, temp, 0);
 	if (r == 0 && fsync(d->fd) < 0)
 		r = -errno;
-	return r < 0 ? err_set(err, "store.failed", -r, "state", "cannot write %s/" STORE_FILE, d->path) : 0;
+	return r < 0
+		? err_set(err, "store.failed", -r, "state", "cannot write %s/" STORE_FILE, d->path)
+		: 0;
 }
 
 static int open_all(struct state_dir *d, bool make, struct err *err)
@@ -165,11 +174,14 @@ static int open_all(struct state_dir *d, bool make, struct err *err)
 	if (r == -ENOENT)
 		return err_set(err, "store.failed", ENOENT, "state", "%s holds no store", d->path);
 	if (r < 0)
-		return err && err->code[0] ? r : err_set(err, "store.failed", -r, "state", "cannot read %s/" STORE_FILE, d->path);
+		return err && err->code[0] ? r
+					   : err_set(err, "store.failed", -r, "state",
+						     "cannot read %s/" STORE_FILE, d->path);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		r = open_sub(d->fd, names[i], make, fds[i]);
 		if (r < 0)
-			return err_set(err, "store.failed", -r, "state", "cannot open %s/%s", d->path, names[i]);
+			return err_set(err, "store.failed", -r, "state", "cannot open %s/%s",
+				d->path, names[i]);
 	}
 	return 0;
 }

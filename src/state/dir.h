@@ -21,7 +21,10 @@ struct state_dir {
 	bool is_volatile; /* on tmpfs or ramfs: gone with the boot */
 };
 
-#define STATE_DIR_INIT {.fd = -1, .leasesfd = -1, .endedfd = -1, .claimsfd = -1, .asidefd = -1}
+#define STATE_DIR_INIT                                                                             \
+	{                                                                                          \
+		.fd = -1, .leasesfd = -1, .endedfd = -1, .claimsfd = -1, .asidefd = -1             \
+	}
 
 /* The default place: MAYHEM_STATE_DIR, /var/lib/mayhem for root, else the user's own. */
 int state_dir_default(char *ret, size_t size, struct err *err);

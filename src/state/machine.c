@@ -20,7 +20,8 @@ int state_from_name(const struct state_machine *m, const char *name, int *ret)
 
 int state_check_move(const struct state_machine *m, int from, int to, struct err *err)
 {
-	if (from >= 0 && from < m->n_states && to >= 0 && to < m->n_states && m->next_mask[from] & 1u << to)
+	if (from >= 0 && from < m->n_states && to >= 0 && to < m->n_states &&
+		m->next_mask[from] & 1u << to)
 		return 0;
 	return err_set(err, "store.failed", 0, "move", "a %s cannot go from %s to %s", m->what,
 		state_name(m, from), state_name(m, to));

@@ -32,7 +32,8 @@ static int write_zeros(int fd, size_t from, size_t to)
 
 int record_create(int dirfd, const char *name, size_t capacity, int *ret_fd)
 {
-	_close_ int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	_close_ int fd =
+		openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	int r;
 
 	if (fd < 0)
@@ -71,26 +72,25 @@ static bool is_newer(const char *line, size_t len, const char *format)
 static int parse_line(const char *line, size_t len, const char *format, uint64_t seq, json_t **ret)
 {
 	char head[HEAD_MAX], digest[HASH_HEX_SIZE];
-	int n = snprintf(head, sizeof(head), "{\"format\":\"%s\",\"seq\":%llu,\"sha256\":\"", format,
-		(unsigned long long)seq);
+	_json_ json_t *parsed = NULL;
+	int n = snprintf(head, sizeof(head), "{\"format\":\"%s\",\"seq\":%llu,\"sha256\":\"",
+		format, (unsigned long long)seq);
 	static const char middle[] = "\",\"body\":";
 	const char *body;
 	size_t head_len = (size_t)n, body_len;
 
 	if (len < head_len + 64 + sizeof(middle) - 1 + 3 || memcmp(line, head, head_len) != 0 ||
-		memcmp(line + head_len + 64, middle, sizeof(middle) - 1) != 0 || line[len - 1] != '}')
+		memcmp(line + head_len + 64, middle, sizeof(middle) - 1) != 0 ||
+		line[len - 1] != '}')
 		return -EBADMSG;
 	body = line + head_len + 64 + sizeof(middle) - 1;
 	body_len = len - 1 - (size_t)(body - line);
 	hash_hex(body, body_len, digest);
 	if (memcmp(digest, line + head_len, 64) != 0)
 		return -EBADMSG;
-	if (json_parse(body, body_len, ret, NULL) < 0)
+	if (json_parse(body, body_len, &parsed, NULL) < 0 || !json_is_object(parsed))
 		return -EBADMSG;
-	if (!json_is_object(*ret)) {
-		json_decref(*ret);
-		return -EBADMSG;
-	}
+	*ret = take_ptr(parsed);
 	return 0;
 }
 
@@ -99,8 +99,8 @@ static bool all_zero(const char *p, size_t len)
 	return len == 0 || (p[0] == '\0' && memcmp(p, p + 1, len - 1) == 0);
 }
 
-int record_parse(const char *data, size_t len, const char *format, struct record *ret_rec, json_t **ret_body,
-	struct err *err)
+int record_parse(const char *data, size_t len, const char *format, struct record *ret_rec,
+	json_t **ret_body, struct err *err)
 {
 	struct record rec = {.fd = -1, .capacity = len};
 	_json_ json_t *merged = NULL;
@@ -140,7 +140,8 @@ int record_parse(const char *data, size_t len, const char *format, struct record
 	return 0;
 }
 
-int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret_body, struct err *err)
+int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret_body,
+	struct err *err)
 {
 	_free_ char *data = NULL;
 	struct stat st;
@@ -149,7 +150,8 @@ int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret
 
 	if (fstat(fd, &st) < 0)
 		return err_set(err, "store.failed", errno, "read", "cannot read the record");
-	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (uint64_t)st.st_size > RECORD_CAPACITY_MAX)
+	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+		(uint64_t)st.st_size > RECORD_CAPACITY_MAX)
 		return err_set(err, "store.failed", EBADMSG, "read",
 			"the record is not a regular file of ours of at most 4 MiB");
 	data = malloc((size_t)st.st_size + 1);
@@ -161,7 +163,8 @@ int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return err_set(err, "store.failed", errno, "read", "cannot read the record");
+			return err_set(err, "store.failed", errno, "read",
+				"cannot read the record");
 		if (n == 0)
 			break;
 		used += (size_t)n;
@@ -187,8 +190,9 @@ static char *render(const char *format, uint64_t seq, const json_t *body, size_t
 	if (!line)
 		return NULL;
 	hash_hex(text, body_len, digest);
-	n = snprintf(line, body_len + HEAD_MAX, "{\"format\":\"%s\",\"seq\":%llu,\"sha256\":\"%s\",\"body\":%s}\n",
-		format, (unsigned long long)seq, digest, text);
+	n = snprintf(line, body_len + HEAD_MAX,
+		"{\"format\":\"%s\",\"seq\":%llu,\"sha256\":\"%s\",\"body\":%s}\n", format,
+		(unsigned long long)seq, digest, text);
 	*ret_len = (size_t)n;
 	return line;
 }
@@ -220,14 +224,16 @@ static int write_line(int fd, const char *line, size_t len, size_t at)
 	return (size_t)n == len ? 0 : -EIO;
 }
 
-int record_append(struct record *rec, const char *format, const json_t *body, size_t reserve, struct err *err)
+int record_append(struct record *rec, const char *format, const json_t *body, size_t reserve,
+	struct err *err)
 {
 	size_t len;
 	_free_ char *line = render(format, rec->seq + 1, body, &len);
 	int r;
 
 	if (!line)
-		return err_set(err, "store.failed", ENOMEM, "write", "no memory for a line of the record");
+		return err_set(err, "store.failed", ENOMEM, "write",
+			"no memory for a line of the record");
 	if (rec->end + len + reserve > rec->capacity)
 		return err_set(err, "store.failed", EFBIG, "write", "the record is full");
 	if (rec->tail_dirty) {
@@ -235,7 +241,8 @@ int record_append(struct record *rec, const char *format, const json_t *body, si
 		if (r == 0 && fdatasync(rec->fd) < 0)
 			r = -errno;
 		if (r < 0)
-			return err_set(err, "store.failed", -r, "write", "cannot clear the torn end of the record");
+			return err_set(err, "store.failed", -r, "write",
+				"cannot clear the torn end of the record");
 		rec->tail_dirty = false;
 	}
 	r = write_line(rec->fd, line, len, rec->end);

@@ -40,11 +40,12 @@ int record_create(int dirfd, const char *name, size_t capacity, int *ret_fd);
  * version. -EBADMSG: damaged. ret_rec and ret_body (either may be NULL) are
  * set on success; ret_rec also with -ENODATA.
  */
-int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret_body, struct err *err);
+int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret_body,
+	struct err *err);
 
 /* The pure part of it: used by the fuzzer as well. */
-int record_parse(const char *data, size_t len, const char *format, struct record *ret_rec, json_t **ret_body,
-	struct err *err);
+int record_parse(const char *data, size_t len, const char *format, struct record *ret_rec,
+	json_t **ret_body, struct err *err);
 
 /* Bytes that a line with this body takes. 0 without memory. */
 size_t record_line_size(const char *format, const json_t *body);
@@ -53,4 +54,5 @@ size_t record_line_size(const char *format, const json_t *body);
  * Appends one line; durable on return. reserve bytes must stay free behind it,
  * else -EFBIG and nothing is written.
  */
-int record_append(struct record *rec, const char *format, const json_t *body, size_t reserve, struct err *err);
+int record_append(struct record *rec, const char *format, const json_t *body, size_t reserve,
+	struct err *err);
