@@ -131,7 +131,9 @@ static int plan_add_errors(struct plan *plan, struct point point, const struct c
 		if (wish->once && (r = plan_add_one(plan, &point)) < 0)
 			return r;
 		point.action = ACTION_FAIL_ON;
-		if (wish->on && call->store && (r = plan_add_one(plan, &point)) < 0)
+		/* No interruption lasts: whoever tries again would try for ever, and be right. */
+		if (wish->on && call->store && point.error != EINTR &&
+			(r = plan_add_one(plan, &point)) < 0)
 			return r;
 	}
 	return 0;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 enum action {
+	ACTION_NONE,	/* to count the calls of one process only */
 	ACTION_KILL,	/* the process alone */
 	ACTION_BOTH,	/* it and every other process of the scenario */
 	ACTION_FAIL,	/* the call, once */

@@ -72,17 +72,3 @@ int census_birth_of(const struct census *census, enum role role, unsigned ordina
 	}
 	return -1;
 }
-
-void census_merge(struct census *into, const struct census *from)
-{
-	into->overflowed = into->overflowed || from->overflowed;
-	for (unsigned i = 0; i < from->n_processes; i++) {
-		const struct census_process *process = &from->process[i];
-		int birth = census_birth_of(into, process->role, process->ordinal);
-
-		if (birth < 0 && into->n_processes < CENSUS_PROCESSES_MAX)
-			into->process[into->n_processes++] = *process;
-		else if (birth >= 0 && process->n_calls > into->process[birth].n_calls)
-			into->process[birth] = *process;
-	}
-}

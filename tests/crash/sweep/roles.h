@@ -53,6 +53,3 @@ struct census {
 
 /* The birth of the `ordinal`-th process of `role`, or -1 where the recording had none. */
 int census_birth_of(const struct census *census, enum role role, unsigned ordinal);
-
-/* How often a wakeup comes can differ between runs: keeps the longer account of each process. */
-void census_merge(struct census *into, const struct census *from);

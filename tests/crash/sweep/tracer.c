@@ -112,7 +112,8 @@ static bool tracee_is_victim(const struct tracer *tracer, const struct tracee *t
 /* Stops at every call are dear: only who is counted, or may still turn out to be, gets them. */
 static bool tracee_is_watched(const struct tracer *tracer, const struct tracee *tracee)
 {
-	return tracer->census || tracee->role == ROLE_NEWBORN || tracee_is_victim(tracer, tracee);
+	return tracee->role == ROLE_NEWBORN || tracee_is_victim(tracer, tracee) ||
+		(tracer->census && !tracer->point);
 }
 
 static void tracee_resume(struct tracer *tracer, struct tracee *tracee, int signo)
@@ -212,6 +213,7 @@ void tracer_let_go(struct tracer *tracer)
 static void tracer_act(struct tracer *tracer, struct tracee *tracee)
 {
 	tracer->acted = true;
+	tracer->acted_on = tracee->nr;
 	if (tracer->point->action == ACTION_BOTH) {
 		tracer_kill_all(tracer);
 	} else {
@@ -281,11 +283,11 @@ static void tracee_enters(struct tracer *tracer, struct tracee *tracee,
 	if (!tracee->counting)
 		return;
 	tracee->calls++;
+	tracee->nr = stop->nr;
 	tracee->names_itself = stop->nr == SYS_prctl && stop->args[0] == PR_SET_NAME;
-	if (tracer->census)
+	if (tracer->census && tracee_is_watched(tracer, tracee))
 		census_take(tracer, tracee, stop);
 	if (tracee_is_at_point(tracer, tracee, SIDE_ENTRY)) {
-		tracer->acted_on = stop->nr;
 		tracer_act(tracer, tracee);
 		return;
 	}

@@ -28,16 +28,18 @@ struct tracee {
 	unsigned ordinal;
 	bool counting; /* the agent's own calls begin at its exec */
 	unsigned calls;
+	long nr;	   /* of the latest */
 	bool names_itself; /* in prctl(PR_SET_NAME) */
 	bool failing;	   /* in a call that we answer */
 	bool condemned;	   /* we sent SIGKILL */
 };
 
 struct tracer {
-	const struct point *point;     /* borrowed; NULL: acts on nothing */
+	const struct point *point;     /* borrowed; NULL: nobody is the victim */
 	const char *const *store_dirs; /* borrowed, NULL at the end */
-	struct census *census;	       /* borrowed; where to record, or NULL */
-	int victim_birth;	       /* who is the victim before it has a name; -1: nobody */
+	struct census *
+		census; /* borrowed; where to record, or NULL: the victim, or all where there is none */
+	int victim_birth; /* who is the victim before it has a name; -1: nobody */
 	struct tracee tracees[TRACEES_MAX];
 	unsigned n_tracees, n_traced, n_by_role[ROLE_MAX];
 	bool letting_go, acted;

@@ -20,6 +20,7 @@ struct trial {
 	struct bench *bench;
 	const struct scenario *scenario;
 	const struct point *point; /* NULL: a recording */
+	const struct point *focus; /* of a recording; NULL: all */
 	struct tracer tracer;
 	struct session session;
 	char above[RECORD_KEY_MAX]; /* the leases of this trial have higher keys */
@@ -301,7 +302,8 @@ static void trial_do(struct trial *trial, const struct census *expected, struct 
 		trial_end(trial, VERDICT_BROKEN, "no target: %s", strerror(-r));
 	else if (trial->scenario->orphan && !trial_stage(trial))
 		return;
-	tracer_begin(&trial->tracer, trial->point, expected, trial->bench->store_dirs, record);
+	tracer_begin(&trial->tracer, trial->point ? trial->point : trial->focus, expected,
+		trial->bench->store_dirs, record);
 	if (r == 0)
 		r = trial_start(trial, trial->scenario);
 	if (r < 0)
@@ -324,14 +326,15 @@ static void trial_begin(struct trial *ret, struct bench *bench, unsigned scenari
 	};
 }
 
-void trial_record(struct bench *bench, unsigned scenario, struct census *ret_census,
-	struct outcome *ret)
+void trial_record(struct bench *bench, unsigned scenario, const struct point *focus,
+	const struct census *expected, struct census *ret_census, struct outcome *ret)
 {
 	struct trial trial;
 
 	*ret_census = (struct census){0};
 	trial_begin(&trial, bench, scenario, NULL, ret);
-	trial_do(&trial, NULL, ret_census);
+	trial.focus = focus;
+	trial_do(&trial, expected, ret_census);
 	if (ret->verdict == VERDICT_HELD && !trial.scenario->orphan && !trial.session.stopped)
 		trial_end(&trial, VERDICT_FAILED, "the injection did not pause the target");
 	trial_clean(&trial);

@@ -34,10 +34,13 @@ struct outcome {
 	char why[OUTCOME_WHY_MAX];
 };
 
-/* Plays the scenario with nothing done to it, and records who did what. */
-void trial_record(struct bench *bench, unsigned scenario, struct census *ret_census,
-	struct outcome *ret);
+/*
+ * Plays the scenario with nothing done to it, and records who did what: all of them, or only the
+ * process that `focus` names (action none), so that the others are as fast as they are at a point.
+ * `expected` tells who that is before it has a name; here and below.
+ */
+void trial_record(struct bench *bench, unsigned scenario, const struct point *focus,
+	const struct census *expected, struct census *ret_census, struct outcome *ret);
 
-/* `expected` tells who the victim is before it has a name. */
 void trial_run(struct bench *bench, const struct point *point, const struct census *expected,
 	struct outcome *ret);

@@ -19,8 +19,8 @@ struct crew_setup {
 };
 
 /*
- * Plays `scenario` a few times in a process of its own and merges what was seen into `ret`, which
- * lies in memory shared with it. 0, -errno, or 1 with the reason in `ret_outcome` (shared too).
+ * Plays `scenario` a few times in a process of its own and writes who made which calls into
+ * `ret`, which lies in memory shared with it. 0, -errno, or 1 with the reason in `ret_outcome` (shared too).
  */
 int crew_record(const struct crew_setup *setup, unsigned scenario, struct census *ret,
 	struct outcome *ret_outcome);
