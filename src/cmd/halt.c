@@ -33,8 +33,12 @@ static int run_halt(struct invocation *v)
 	if (v->g.json)
 		output_json(json_incref(report));
 	else
-		printf("halted: %s ends now, and nothing new is taken until `mayhem resume`\n",
-			v->n_words ? v->words[0] : "every fault");
+		printf("halted%s%s: %lld ended, %lld still live, %lld dirty; `mayhem resume` takes "
+		       "faults again\n",
+			v->n_words ? " " : "", v->n_words ? v->words[0] : "",
+			(long long)json_int_or(report, "ended", 0),
+			(long long)json_int_or(report, "live", 0),
+			(long long)json_int_or(report, "dirty", 0));
 	return code;
 }
 
