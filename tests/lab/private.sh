@@ -60,6 +60,6 @@ lab_serve() {
 		"$@"
 	else
 		echo ready
-		cat >/dev/null # to the end of stdin
+		while read -r _; do :; done # to the end of stdin
 	fi
 }

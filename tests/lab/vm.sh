@@ -9,7 +9,7 @@
 #                                              its console. Killing it is the reset
 #   tests/lab/vm.sh run SCRIPT FILE...         all of it once, at most $VM_SECONDS (120); the exit status is SCRIPT's
 #
-# With VM_PORTS=DIR, eight channels to the inside: the machine's /dev/vport0pN is the unix socket DIR/N; when
+# With VM_PORTS=DIR, thirty channels to the inside: the machine's /dev/vport0pN is the unix socket DIR/N; when
 # the side out here closes, the one in there reads the end.
 #
 # SCRIPT is run by busybox's sh after mounts and modules; its end is the machine's, and the last line is
@@ -130,7 +130,7 @@ boot() { # INITRD [DISK]
 		-append "console=ttyS0 quiet panic=-1 ${2:+DISK=yes}")
 	if [ -n "${VM_PORTS:-}" ]; then # before the disk, or it would not be vport0
 		args+=(-device virtio-serial-pci)
-		for port in $(seq 1 8); do
+		for port in $(seq 1 30); do
 			args+=(-chardev "socket,id=p$port,path=$VM_PORTS/$port,server=on,wait=off"
 				-device "virtserialport,chardev=p$port,nr=$port")
 		done

@@ -17,6 +17,7 @@
 
 import base64
 import io
+import itertools
 import os
 import select
 import shlex
@@ -31,9 +32,10 @@ import time
 from pathlib import Path
 
 from .agent import Agent
+from .procs import is_alive
 from .records import leases
 from .sandbox import ROOT
-from .waiting import wait_until
+from .waiting import children, wait_until
 
 _LAB = ROOT / "tests" / "lab"
 
@@ -74,7 +76,7 @@ class _Lab:
     @property
     def prefix(self):
         """Before an argv: inside the lab. The pid stays."""
-        return ["nsenter", f"--target={self.pid}", "--mount", "--net", "--"]
+        return ["/usr/bin/nsenter", f"--target={self.pid}", "--mount", "--net", "--"]
 
     @property
     def env(self):
@@ -153,7 +155,7 @@ class Hosts(_Lab):
     def on(self, i=1, uid=None):
         """Before an argv: on host i. The pid stays."""
         user = [] if uid is None else ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
-        return ["nsenter", f"--target={self.values[f'h{i}']}", "--mount", "--net", "--uts", "--", *user]
+        return ["/usr/bin/nsenter", f"--target={self.values[f'h{i}']}", "--mount", "--net", "--uts", "--", *user]
 
     def run_on(self, i, *argv, **kw):
         """A command on host i, as root, not through ssh."""
@@ -162,6 +164,24 @@ class Hosts(_Lab):
         assert done.returncode == 0 or not kw.pop("check", True), f"{argv}: {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
+    def agents_on(self, i):
+        """Pids of an agent's processes on host i: those that are in its network, for pids are the machine's."""
+        def network(pid):
+            try:
+                return os.readlink(f"/proc/{pid}/ns/net")
+            except OSError:
+                return None
+
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                comm = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            if comm in ("mayhem-agent\n", "mh-holder\n") and network(pid) == network(self.values[f"h{i}"]) and is_alive(pid):
+                found.append(int(pid))
+        return found
+
     def path_on(self, i, path):
         """A path as host i sees it, for this process to open."""
         return Path(f"/proc/{self.values[f'h{i}']}/root") / str(path).lstrip("/")
@@ -169,6 +189,19 @@ class Hosts(_Lab):
     def cut(self, i=1):
         """Pulls the cable: no FIN, no RST."""
         self.run("ip", "link", "set", f"h{i}", "down")
+
+    def end_connections(self):
+        """Ends what ssh keeps open for a next command, and sessions on the hosts whose cable was cut."""
+        for path in Path(f"/proc/{self.pid}/root{self.env['XDG_RUNTIME_DIR']}/mayhem").glob("*"):
+            self.run("ssh", "-O", "exit", "-o", f"ControlPath={self.env['XDG_RUNTIME_DIR']}/mayhem/{path.name}", "any",
+                     check=False)
+        for name, listener in self.values.items():
+            if name.startswith("h") and name[1:].isdigit():
+                for pid in children(int(listener)):
+                    fd = os.pidfd_open(pid)
+                    if pid in children(int(listener)):
+                        signal.pidfd_send_signal(fd, signal.SIGKILL)
+                    os.close(fd)
 
     def mend(self, i=1):
         self.run("ip", "link", "set", f"h{i}", "up")
@@ -195,7 +228,7 @@ class Disk:
 # Runs in the machine: reads commands from channel 1, one a line, and answers each with its exit status, the
 # length of its output, and that. In the shell itself, so that a command may open descriptors for later ones.
 _SERVER = r"""
-until [ -c /dev/vport0p8 ]; do usleep 5000; done
+until [ -c /dev/vport0p30 ]; do usleep 5000; done
 exec 3<>/dev/vport0p1
 echo READY
 while :; do
@@ -228,7 +261,7 @@ class Machine:
         self.folder = Path(tempfile.mkdtemp(prefix="mayhem-vm-"))
         self.text = ""
         self._shell = None
-        self._ports = iter(range(2, 9))
+        self._ports = itertools.cycle(range(2, 31))
         try:
             (self.folder / "run").write_text(script or _SERVER)
             subprocess.run([str(_LAB / "vm.sh"), "initrd", str(self.folder / "initrd"), str(self.folder / "run"),
@@ -328,20 +361,21 @@ class Machine:
         port = next(self._ports)
         agent = Agent(state=state, argv=[sys.executable, "-c", _CONNECT, str(self.folder / str(port))])
         words = " ".join(map(shlex.quote, ["serve", "--state", state, *args]))
-        # The channel cannot be opened twice, hence one descriptor for both. An agent that starts before the
-        # machine has heard of our side reads the end: again then.
+        # Until the machine has heard of our side, whoever reads there reads the end at once.
+        self.sh(f"while timeout 0.1 cat </dev/vport0p{port}; do :; done")
+        # The channel cannot be opened twice, hence one descriptor for both.
         agent.inner = int(self.sh(f"setsid /t/mayhem-agent {words} <>/dev/vport0p{port} >&0 2>>/tmp/agent.log 3>&- & echo $!"))
         if handshake:
             agent.handshake()
         return agent
 
-    def leases(self, state):
-        """The records of a state directory in there, {key: Lease}."""
+    def leases(self, state, **kw):
+        """The records of a state directory in there, as records.leases() reads them."""
         text = self.sh(f"cd {state} && tar -cf - leases ended 2>/dev/null | gzip | base64; cd /")
         with tempfile.TemporaryDirectory() as folder:
             with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text))) as tar:
                 tar.extractall(folder)
-            return leases(folder)
+            return leases(folder, **kw)
 
     # -- its end
 

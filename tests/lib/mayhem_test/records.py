@@ -3,6 +3,9 @@
 A record is lines of {"format":"mayhem.lease/1","seq":N,"sha256":HEX,"body":{…}}, then NUL up to the
 file's size. A later line carries only the top-level keys of the body that changed. The last whole
 line counts, a torn one is ignored.
+
+leases/.spare-* are files made ready. A record is a spare with a second name, and only the first one was made
+durable: after a reset a record may lie there alone, until recovery gives it its name again.
 """
 
 import hashlib
@@ -75,7 +78,8 @@ def read_log(path, check=True):
                 raise ValueError(f"{path}:{n}: format {line.get('format')!r}")
             if lines and line["seq"] != lines[-1]["seq"] + 1:
                 raise ValueError(f"{path}:{n}: seq {line['seq']} after {lines[-1]['seq']}")
-            if line["sha256"] != hashlib.sha256(canonical(line["body"])).hexdigest():
+            body = raw[raw.index(b',"body":') + 8:-1]  # as it is written: numbers have many spellings
+            if line["sha256"] != hashlib.sha256(body).hexdigest():
                 raise ValueError(f"{path}:{n}: checksum")
         lines.append(line)
     return Lease(path.name.removesuffix(".log"), path, lines)
@@ -93,15 +97,19 @@ def lease(state_dir, key, check=True):
     return None
 
 
-def leases(state_dir, check=True):
-    """All records of a state directory, {key: Lease}; ended ones included."""
-    found = {}
+def leases(state_dir, check=True, spares=False):
+    """All records of a state directory, {key: Lease}; ended ones included. With spares, also those whose name a
+    reset took, under the id they carry."""
+    found, names = {}, []
     for folder in ("leases", "ended"):
-        for path in sorted((Path(state_dir) / folder).glob("*.log")):
-            try:
-                lease = read_log(path, check)
-            except FileNotFoundError:  # moved to ended/ while we looked
-                continue
-            if lease.lines:
-                found[lease.key] = lease
+        names += sorted((Path(state_dir) / folder).glob("*.log"))
+    if spares:
+        names += sorted((Path(state_dir) / "leases").glob(".spare-*"))
+    for path in names:
+        try:
+            lease = read_log(path, check)
+        except FileNotFoundError:  # moved to ended/ while we looked
+            continue
+        if lease.lines:
+            found.setdefault(lease.id if path.name.startswith(".spare-") else lease.key, lease)
     return found
