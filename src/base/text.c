@@ -200,6 +200,35 @@ bool text_is_plain(const char *s)
 	return s[0] != '\0' && strpbrk(s, "\r\n") == NULL;
 }
 
+/* Length of the character of strict UTF-8 at s, 0 when there is none. NUL ends every sequence. */
+static size_t utf8_length(const unsigned char *s)
+{
+	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+
+	if (n < 2)
+		return n;
+	if (s[0] > 0xf4 || (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+		(s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	return n;
+}
+
+void text_make_printable(char *s)
+{
+	while (*s) {
+		size_t n = utf8_length((unsigned char *)s);
+
+		if (n == 0 || (n == 1 && ((unsigned char)*s < 0x20 || *s == 0x7f))) {
+			*s = '?';
+			n = 1;
+		}
+		s += n;
+	}
+}
+
 /* Levenshtein distance of two short words; longer ones are never "near". */
 static unsigned edit_distance(const char *a, const char *b)
 {

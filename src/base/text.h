@@ -50,5 +50,8 @@ bool text_equal(const char *a, const char *b);
 /* Non-empty and free of NUL, LF and CR; what may stand in a record or a log line. */
 bool text_is_plain(const char *s);
 
+/* Control characters and bytes that are no UTF-8 become '?': names that anybody may choose, made text. */
+void text_make_printable(char *s);
+
 /* The candidate nearest to word by edit distance (at most 3), or NULL. For "did you mean". */
 const char *text_nearest(const char *word, const char *const *candidates, size_t n);

@@ -30,6 +30,7 @@ static void read_cgroup(pid_t pid, char *ret, size_t size)
 {
 	if (procfs_cgroup(pid, "", ret, size) < 0 && procfs_cgroup(pid, "freezer", ret, size) < 0)
 		ret[0] = '\0';
+	text_make_printable(ret);
 }
 
 int ident_read_fast(pid_t pid, struct proc_identity *ret, int *ret_pidfd, struct err *err)
@@ -59,6 +60,7 @@ int ident_read_fast(pid_t pid, struct proc_identity *ret, int *ret_pidfd, struct
 	id.pidns_inode = ident_own_pidns();
 	id.pidfs_inode = pidfd_inode(fd);
 	text_copy(id.comm, sizeof(id.comm), stat.comm);
+	text_make_printable(id.comm); /* any bytes, and cut at 15: a record holds text */
 	*ret = id;
 	if (ret_pidfd)
 		*ret_pidfd = take_fd(&fd);
