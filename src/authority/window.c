@@ -48,6 +48,18 @@ static int parse_minutes(const char *s)
 	return (int)(h * 60 + m);
 }
 
+/* A key of another type would else count as absent, and absent means always. */
+static bool all_texts(const json_t *window)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach((json_t *)window, key, v)
+		if (!json_is_string(v))
+			return false;
+	return true;
+}
+
 int window_check_list(const json_t *list, const char *name, struct err *err)
 {
 	static const char *const keys[] = {"days", "from", "to", "tz"};
@@ -58,7 +70,7 @@ int window_check_list(const json_t *list, const char *name, struct err *err)
 		return err_set(err, "config.policy", 0, "policy", "%s: `windows` must be a list",
 			name);
 	json_array_foreach((json_t *)list, i, w) {
-		if (!json_is_object(w) ||
+		if (!json_is_object(w) || !all_texts(w) ||
 			json_check_keys(w, keys, ARRAY_SIZE(keys), "a window", "config.policy",
 				err) < 0 ||
 			!parse_days(json_text_or(w, "days", "sun-sat")) ||
