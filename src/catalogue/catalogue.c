@@ -153,11 +153,21 @@ static int check_range(const struct fault_entry *e, const struct param *p, long 
 static int check_duration(const struct fault_entry *e, const struct param *p, const json_t *v,
 	json_t **ret, struct err *err)
 {
+static int too_large(const struct fault_entry *e, const struct param *p, struct err *err)
+{
+	return err_set(err, "params.range", 0, "params", "%s: `%s` is out of range", e->id,
+		p->name);
+}
+
 	uint64_t ms;
 	double s;
 
 	if (json_is_string(v)) {
-		if (text_parse_duration_ms(json_string_value(v), &ms) < 0)
+		int r = text_parse_duration_ms(json_string_value(v), &ms);
+
+		if (r == -ERANGE)
+			return too_large(e, p, err);
+		if (r < 0)
 			return wrong_type(e, p, err);
 		return check_range(e, p, (long long)ms, ret, err);
 	}
@@ -165,8 +175,7 @@ static int check_duration(const struct fault_entry *e, const struct param *p, co
 		return wrong_type(e, p, err);
 	s = json_number_value(v);
 	if (!(s >= -1e9 && s <= 1e9))
-		return err_set(err, "params.range", 0, "params", "%s: `%s` is out of range", e->id,
-			p->name);
+		return too_large(e, p, err);
 	return check_range(e, p, (long long)(s * 1000), ret, err);
 }
 
