@@ -215,7 +215,10 @@ static int apply(struct holder_work *w, json_t **ret_observation, struct err *er
 		r = w->run.steps->observe(&w->run, &during, err);
 	if (r < 0)
 		return r;
+	/* The wall clock may have been set back meanwhile, and an injection is never before its lease. */
 	w->lease.injected_ms = clock_utc_ms();
+	if (w->lease.injected_ms < w->lease.created_ms)
+		w->lease.injected_ms = w->lease.created_ms;
 	w->effect = during.effect;
 	*ret_observation = observation_to_json(&during, "during");
 	lease_add_observation(&w->lease, json_incref(*ret_observation));

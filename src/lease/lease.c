@@ -95,6 +95,8 @@ int lease_check(const struct lease *l, struct err *err)
 	if (l->state == LEASE_DIRTY && (!l->notes[0] || !json_array_size(l->remedy)))
 		return broken("dirty_requires_escalation_notes",
 			"a dirty lease says what remains and how to mend it", err);
+	if (l->injected_ms && l->injected_ms < l->created_ms)
+		return broken("lease_time_ordering", "it was injected before it was created", err);
 	if (l->released_ms && !lease_is_safe(l))
 		return broken("lease_time_ordering", "a release time belongs to a safe end", err);
 	return 0;
