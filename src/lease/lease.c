@@ -64,7 +64,7 @@ void lease_free(struct lease *l)
 
 int lease_move(struct lease *l, enum lease_state to, struct err *err)
 {
-	int r = state_check_move(&lease_machine, l->state, to, err);
+	int r = state_check_move(&lease_machine, (int)l->state, (int)to, err);
 
 	if (r < 0)
 		return r;

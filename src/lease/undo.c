@@ -150,7 +150,7 @@ void lease_announce(const struct lease *l)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
 	_close_ int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	char line[1024], target[128], until[CLOCK_UTC_SIZE], why[64] = "";
+	char line[1280], target[128], until[CLOCK_UTC_SIZE], why[64] = "";
 
 	if (fd < 0)
 		return;
