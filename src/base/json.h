@@ -17,7 +17,8 @@ static inline void cleanup_json(json_t **j)
 	json_decref(*j);
 }
 
-#define _json_ __attribute__((cleanup(cleanup_json)))
+/* Also for taking over an argument: nothing but its end uses it then. */
+#define _json_ __attribute__((cleanup(cleanup_json), unused))
 
 /* Parses exactly one value. The caller owns *ret. */
 int json_parse(const char *data, size_t len, json_t **ret, struct err *err);

@@ -140,25 +140,29 @@ static int check_range(const struct fault_entry *e, const struct param *p, long 
 	json_t **ret, struct err *err)
 {
 	const char *unit = p->type == PARAM_DURATION ? " ms" : "";
+	char text[32];
 
 	if (n < p->min || n > p->max)
 		return err_set(err, "params.range", 0, "params",
 			"%s: `%s` is %lld%s, outside %lld to %lld%s", e->id, p->name, n, unit,
 			p->min, p->max, unit);
-	*ret = json_integer(n);
+	/* With its unit: what was checked once means the same when it is checked again. */
+	*ret = p->type == PARAM_DURATION
+		? json_string(text_format_duration((uint64_t)n, text, sizeof(text)))
+		: json_integer(n);
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* A duration is a text ("1.5s") or a number of seconds. */
-static int check_duration(const struct fault_entry *e, const struct param *p, const json_t *v,
-	json_t **ret, struct err *err)
-{
 static int too_large(const struct fault_entry *e, const struct param *p, struct err *err)
 {
 	return err_set(err, "params.range", 0, "params", "%s: `%s` is out of range", e->id,
 		p->name);
 }
 
+/* A duration is a text ("1.5s") or a number of seconds. */
+static int check_duration(const struct fault_entry *e, const struct param *p, const json_t *v,
+	json_t **ret, struct err *err)
+{
 	uint64_t ms;
 	double s;
 
@@ -246,6 +250,14 @@ int catalogue_check_params(const struct fault_entry *e, const json_t *given, jso
 	}
 	*ret = take_ptr(out);
 	return 0;
+}
+
+uint64_t catalogue_duration_ms(const json_t *params, const char *name)
+{
+	uint64_t ms = 0;
+
+	text_parse_duration_ms(json_text_or(params, name, ""), &ms);
+	return ms;
 }
 
 static json_t *param_to_json(const struct param *p)

@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "authority/risk.h"
 #include "base/err.h"
@@ -57,8 +58,8 @@ const char *catalogue_nearest(const char *id);
 
 /*
  * Checks given parameters (a JSON object, may be NULL) against the table and
- * returns a new object with every parameter present, typed, durations in
- * milliseconds as integers. Codes: params.unknown, params.type, params.range,
+ * returns a new object with every parameter present, typed, durations as
+ * text with their unit. Codes: params.unknown, params.type, params.range,
  * params.missing.
  */
 int catalogue_check_params(const struct fault_entry *e, const json_t *given, json_t **ret,
@@ -66,6 +67,9 @@ int catalogue_check_params(const struct fault_entry *e, const json_t *given, jso
 
 /* A value from a command line ("10s", "true"), as the JSON that the check then takes. */
 json_t *catalogue_param_from_text(const struct param *p, const char *text);
+
+/* A checked duration parameter in milliseconds. */
+uint64_t catalogue_duration_ms(const json_t *params, const char *name);
 
 const struct param *catalogue_param(const struct fault_entry *e, const char *name);
 

@@ -127,6 +127,8 @@ static int signal_check(struct fault_run *run, struct err *err)
 	if (a.container)
 		return container_of(run, &a, &c, &pid, err);
 	r = find_process(run, &a, &id, err);
+	if (r == 0 && !is_pause(run))
+		r = stopping_may_signal(id.pid, run->target_pidfd, err);
 	if (r == 0 && is_pause(run))
 		r = stopping_check(run, &id, run->target_pidfd, err);
 	return r;

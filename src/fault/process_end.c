@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "fault/steps.h"
+#include "fault/stopping.h"
 #include "os/pidfd.h"
 #include "os/procfs.h"
 
@@ -38,7 +39,8 @@ static int kill_check(struct fault_run *run, struct err *err)
 {
 	if (pidfd_has_exited(run->target_pidfd))
 		return err_set(err, "target_gone", ESRCH, "check", "it has ended already");
-	return 0;
+	return stopping_may_signal((pid_t)json_int_or(run->lease->target, "pid", 0),
+		run->target_pidfd, err);
 }
 
 static bool has_signal(uint64_t mask, int signo)
@@ -120,7 +122,7 @@ static int kill_inject(struct fault_run *run, struct err *err)
 
 static int stop_inject(struct fault_run *run, struct err *err)
 {
-	uint64_t grace = (uint64_t)json_int_or(run->lease->params, "grace", 10000);
+	uint64_t grace = catalogue_duration_ms(run->lease->params, "grace");
 	int r = send(run, SIGTERM, err);
 
 	if (r < 0)

@@ -101,14 +101,29 @@ static int check_threads(const struct proc_identity *id, struct err *err)
 	return 0;
 }
 
+int stopping_may_signal(pid_t pid, int pidfd, struct err *err)
+{
+	int r = pidfd_signal(pidfd, 0);
+
+	if (r == -ESRCH)
+		return err_set(err, "target_gone", 0, "check", "process %d has ended", pid);
+	if (r < 0) {
+		err_set(err, "failed_to_apply", -r, "check", "process %d may not be signalled", pid);
+		err_remedy(err, "it belongs to somebody else: mayhem --sudo …");
+	}
+	return r;
+}
+
 int stopping_check(struct fault_run *run, const struct proc_identity *id, int pidfd,
 	struct err *err)
 {
 	struct proc_status status;
 	struct proc_stat stat;
 	bool frozen = false;
-	int r = check_threads(id, err);
+	int r = stopping_may_signal(id->pid, pidfd, err);
 
+	if (r == 0)
+		r = check_threads(id, err);
 	if (r < 0)
 		return r;
 	r = procfs_read_stat(id->pid, &stat);

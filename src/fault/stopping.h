@@ -8,7 +8,10 @@
 
 #include "lease/steps.h"
 
-/* Codes resource_conflict and target_gone; changes nothing. */
+/* Whether the kernel would let us: failed_to_apply or target_gone before anything is recorded. */
+int stopping_may_signal(pid_t pid, int pidfd, struct err *err);
+
+/* Codes resource_conflict, failed_to_apply and target_gone; changes nothing. */
 int stopping_check(struct fault_run *run, const struct proc_identity *id, int pidfd,
 	struct err *err);
 

@@ -40,18 +40,43 @@ static unsigned mask_from_json(const json_t *list)
 	return mask;
 }
 
+/*
+ * Flat, as records have it: the identity's own members beside the launch's.
+ * `cgroup` is the leaf; where the process really was is `own_cgroup`.
+ */
 json_t *launch_record_to_json(const struct launch_record *rec)
 {
-	return json_pack("{s:o, s:s, s:s, s:s, s:o, s:o, s:o}", "identity",
-		rec->id.start_ticks ? ident_to_json(&rec->id) : json_null(), "nonce", rec->nonce,
-		"cgroup", rec->cgroup, "mechanism", mechanism_names[rec->mechanism], "required",
-		mask_to_json(rec->required), "enforced", mask_to_json(rec->enforced), "degraded",
-		mask_to_json(rec->degraded));
+	json_t *j = ident_to_json(&rec->id);
+
+	if (!j)
+		return NULL;
+	json_object_del(j, "kind");
+	json_object_set_new(j, "own_cgroup", json_string(rec->id.cgroup));
+	json_object_set_new(j, "nonce", json_string(rec->nonce));
+	json_object_set_new(j, "cgroup", json_string(rec->cgroup));
+	json_object_set_new(j, "mechanism", json_string(mechanism_names[rec->mechanism]));
+	json_object_set_new(j, "required", mask_to_json(rec->required));
+	json_object_set_new(j, "enforced", mask_to_json(rec->enforced));
+	json_object_set_new(j, "degraded", mask_to_json(rec->degraded));
+	return j;
+}
+
+/* The members that are the identity's, as ident_from_json() wants them. */
+static json_t *identity_part(const json_t *j)
+{
+	static const char *const keys[] = {"pid", "start_ticks", "boot_id", "pidns_inode",
+		"pidfs_inode", "comm", "exe", "uid"};
+	json_t *id = json_pack("{s:s, s:s}", "kind", "process", "cgroup",
+		json_text_or(j, "own_cgroup", ""));
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		json_object_set(id, keys[i], json_object_get(j, keys[i]));
+	return id;
 }
 
 int launch_record_from_json(const json_t *j, struct launch_record *ret, struct err *err)
 {
-	const json_t *id = json_object_get(j, "identity");
+	_json_ json_t *id = json_is_object(j) ? identity_part(j) : NULL;
 	const char *mech = json_text_or(j, "mechanism", "");
 	struct launch_record rec = {0};
 
@@ -59,7 +84,7 @@ int launch_record_from_json(const json_t *j, struct launch_record *ret, struct e
 		!text_is_hex(json_text_or(j, "nonce", ""), LAUNCH_NONCE_SIZE - 1) ||
 		!text_copy(rec.cgroup, sizeof(rec.cgroup), json_text_or(j, "cgroup", "")))
 		return err_set(err, "lease.shape", 0, "holder", "not a launch record");
-	if (json_is_object(id) && ident_from_json(id, &rec.id, err) < 0)
+	if (ident_from_json(id, &rec.id, err) < 0)
 		return -EINVAL;
 	text_copy(rec.nonce, sizeof(rec.nonce), json_text_or(j, "nonce", ""));
 	for (int i = 0; i < LAUNCH_MECH_MAX; i++)

@@ -24,7 +24,7 @@ struct holder_news {
 	enum holder_news_kind kind;
 	bool ok;
 	char reason[32]; /* reason code when not ok */
-	char detail[400];
+	char detail[448];
 	json_t *lease; /* new references, may be NULL */
 	json_t *observation;
 };

@@ -316,8 +316,10 @@ static int hold_fault(struct holder_work *w)
 	return release(w, w->stop, true, "", "");
 }
 
+/* What would be recorded, and how things are: found out, told, and thrown away. */
 static int check_only(struct holder_work *w)
 {
+	struct observation before = {0};
 	struct err err = {0};
 	int r = prepare(w, &err);
 
@@ -325,8 +327,15 @@ static int check_only(struct holder_work *w)
 		r = complete_target(w, &err);
 	if (r == 0)
 		r = w->run.steps->check(&w->run, &err);
-	holder_say(w, "ended", r == 0, r < 0 ? result_reason(&err) : "",
-		r < 0 ? err.text : "it would have an effect", NULL);
+	if (r == 0)
+		r = w->run.steps->record(&w->run, &err);
+	if (r == 0)
+		r = w->run.steps->observe(&w->run, &before, &err);
+	if (r < 0)
+		holder_say(w, "ended", false, result_reason(&err), err.text, NULL);
+	else
+		holder_say(w, "ended", true, "", "it would have an effect",
+			observation_to_json(&before, "before"));
 	return 0;
 }
 

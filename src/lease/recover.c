@@ -129,8 +129,10 @@ int lease_recover_one(struct lease_store *s, const char *key, steps_finder find_
 
 	if (r == -ENOENT)
 		return ret_lease ? lease_peek(s, key, ret_lease, &err) : 0;
-	if (r == -ENODATA)
-		return lease_file_retire(s, &f, &err);
+	if (r == -ENODATA) {
+		lease_file_discard(s, &f);
+		return 0;
+	}
 	if (r == 0)
 		r = recover_locked(s, &f, &l, find_steps, &err);
 	if (r < 0 && r != -EBUSY)
@@ -246,7 +248,7 @@ static void recover_key(struct recovery *w, const char *key)
 		if (r == -ENODATA) {
 			/* Named and never written: its holder died before the claim, and nothing was changed. */
 			if (!w->opts->plan)
-				lease_file_retire(w->s, &f, &err);
+				lease_file_discard(w->s, &f);
 			return;
 		}
 		if (r != -EBUSY)
@@ -295,7 +297,8 @@ int lease_recover(struct lease_store *s, const struct recover_opts *opts,
 	};
 	int r;
 
-	lease_readopt_spares(s);
+	if (!opts->plan)
+		lease_readopt_spares(s);
 	/* Listed first, worked on second: a folder that changes under its reader may show a name twice, or not. */
 	r = lease_each(s, false, note_key, &w);
 	if (opts->read_all)
@@ -303,6 +306,8 @@ int lease_recover(struct lease_store *s, const struct recover_opts *opts,
 	for (size_t i = 0; i < w.n_keys; i++)
 		recover_key(&w, w.keys[i]);
 	free(w.keys);
+	if (!opts->plan)
+		lease_drop_spare_names(s);
 	if (r == 0 && !opts->plan)
 		r = lease_sweep(s, opts->sweep, w.orphans);
 	w.rep.doc =

@@ -124,6 +124,24 @@ int lease_readopt_spares(struct lease_store *s)
 	return 0;
 }
 
+void lease_drop_spare_names(struct lease_store *s)
+{
+	_closedir_ DIR *d = open_dir(s->dir.leasesfd);
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		_close_ int fd = -1;
+		struct stat st;
+
+		if (!is_spare(e->d_name))
+			continue;
+		fd = openat(s->dir.leasesfd, e->d_name,
+			O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		if (fd >= 0 && file_lock_try(fd, 1) == 0 && fstat(fd, &st) == 0 && st.st_nlink > 1)
+			unlinkat(s->dir.leasesfd, e->d_name, 0);
+	}
+}
+
 struct ended_list {
 	struct ended {
 		unsigned long long mtime_ns;

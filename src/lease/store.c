@@ -166,6 +166,12 @@ int lease_file_create(struct lease_store *s, const char *spare, struct lease *l,
 				"lease %s of run %s is live already", l->id, l->run_id);
 		if (r < 0)
 			return err_set(err, "store.failed", -r, "claim", "cannot claim %s", l->id);
+	} else if (l->id[0]) {
+		text_copy(l->key, sizeof(l->key), l->id);
+		r = link_name(s, &f, l->key);
+		if (r < 0)
+			return err_set(err, r == -EEXIST ? "lease.in_use" : "store.failed", -r,
+				"claim", "cannot claim %s", l->id);
 	} else {
 		r = allot_id(s, &f, l, err);
 		if (r < 0)
@@ -314,9 +320,8 @@ static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t
 		close_now(&big.fd);
 		return r;
 	}
-	if (fsync(s->dir.leasesfd) < 0)
-		log_name(f->key, name,
-			sizeof(name)); /* renamed, not proven durable: the next line fails or holds */
+	/* The old name's blocks go with it: the new ones must be found after a crash. */
+	r = fsync(s->dir.leasesfd) < 0 ? -errno : 0;
 	unlinkat(s->dir.leasesfd, f->spare, 0);
 	f->spare[0] = '\0';
 	close_now(&f->fd);
@@ -380,6 +385,14 @@ int lease_file_retire(struct lease_store *s, struct lease_file *f, struct err *e
 	if (ftruncate(f->fd, (off_t)f->rec.end) < 0)
 		return 0; /* it only takes more room */
 	return 0;
+}
+
+void lease_file_discard(struct lease_store *s, struct lease_file *f)
+{
+	char name[LEASE_KEY_SIZE + 8];
+
+	log_name(f->key, name, sizeof(name));
+	unlinkat(s->dir.leasesfd, name, 0);
 }
 
 int lease_set_aside(struct lease_store *s, const char *name, char *ret_kept, size_t size,

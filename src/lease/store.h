@@ -103,8 +103,14 @@ int lease_set_aside(struct lease_store *s, const char *name, char *ret_kept, siz
 int lease_each(const struct lease_store *s, bool ended, int (*fn)(const char *key, void *arg),
 	void *arg);
 
+/* Takes the name from a record in which nothing was ever written: its spare is one again. */
+void lease_file_discard(struct lease_store *s, struct lease_file *f);
+
 /* Gives records that lost their name in a crash their name again, and removes nothing. */
 int lease_readopt_spares(struct lease_store *s);
+
+/* Takes the spare names from records that have another and that nobody is at work on. */
+void lease_drop_spare_names(struct lease_store *s);
 
 /* Keeps the newest 10,000 of ended/ and nothing older than 30 days. Returns the highest number seen. */
 unsigned lease_prune_ended(struct lease_store *s);

@@ -35,7 +35,7 @@ const char *cgroup_mode_name(enum cgroup_mode mode)
 /* May we make directories here? Access by the real answer of the kernel, not by mode bits. */
 static bool may_write(const char *mount, const char *path)
 {
-	char full[2 * CGROUP_PATH_SIZE];
+	char full[CGROUP_PATH_SIZE + PROC_CGROUP_SIZE];
 
 	snprintf(full, sizeof(full), "%s%s", mount, path);
 	return faccessat(AT_FDCWD, full, W_OK, AT_EACCESS) == 0;

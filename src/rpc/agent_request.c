@@ -119,10 +119,12 @@ static int read_native(const json_t *lease, struct lease *l, const struct fault_
 			err_remedy(err, "did you mean `%s`? `mayhem faults` lists them", near);
 		return -EINVAL;
 	}
-	if (!json_is_object(target) ||
-		target_kind_from_name(json_text_or(target, "kind", ""), &kind) < 0)
+	if (!json_is_object(target) || !json_is_string(json_object_get(target, "kind")))
 		return err_set(err, "target.kind", 0, "target",
 			"`target` must be an object with a `kind`");
+	if (target_kind_from_name(json_text_or(target, "kind", ""), &kind) < 0)
+		return err_set(err, "target.kind", 0, "target", "no target kind `%.32s`",
+			json_text_or(target, "kind", ""));
 	if (!(e->targets & kind))
 		return err_set(err, "target.kind", 0, "target", "%s does not take a %s", e->id,
 			target_kind_name(kind));
@@ -384,6 +386,7 @@ static int hold_process(struct agent *a, struct lease *l, struct proc_identity *
 		"pidfs_inode", "comm", "exe", "uid", "cgroup"};
 	const json_t *ticks = json_object_get(l->target, "start_ticks"),
 		     *boot = json_object_get(l->target, "boot_id");
+	const json_t *inode = json_object_get(l->target, "pidfs_inode");
 	_close_ int fd = -1;
 	json_t *target;
 	int64_t pid;
@@ -408,6 +411,8 @@ static int hold_process(struct agent *a, struct lease *l, struct proc_identity *
 	if (r < 0)
 		return r;
 	if ((ticks && (uint64_t)json_integer_value(ticks) != ret->start_ticks) ||
+		(json_is_integer(inode) && json_integer_value(inode) && ret->pidfs_inode &&
+			(uint64_t)json_integer_value(inode) != ret->pidfs_inode) ||
 		(boot && !text_equal(json_string_value(boot), ret->boot_id))) {
 		err_set(err, "target_drift", 0, "identity",
 			"process %lld is not the one that was planned", (long long)pid);

@@ -184,7 +184,8 @@ static void execute_new(struct agent *a, const json_t *id, const json_t *params,
 		entry_drop(a, e);
 		return agent_error(a, id, RPC_TASK_FAILED, &err);
 	}
-	a->next_hint++;
+	if (!check_only && !l.declared && !l.id[0])
+		a->next_hint++;
 	agent_entry_wait(e, WAIT_TASK, id, agent_task_new(a, e));
 	agent_stock(a);
 	forget_old_tasks(a);

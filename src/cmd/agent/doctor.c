@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/un.h>
+#include <sys/vfs.h>
+#include <linux/magic.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -47,6 +48,23 @@ static double durable_write_ms(int dirfd)
 	return (double)from / 5 / 1000;
 }
 
+/* The nearest parent that exists must let us make a folder. */
+static bool can_be_made(const char *path)
+{
+	char buf[PATH_MAX], *slash;
+
+	text_copy(buf, sizeof(buf), path);
+	while ((slash = strrchr(buf, '/')) && slash != buf) {
+		struct statfs fs;
+
+		*slash = '\0';
+		if (access(buf, F_OK) == 0)
+			return access(buf, W_OK) == 0 && statfs(buf, &fs) == 0 &&
+				fs.f_type != PROC_SUPER_MAGIC;
+	}
+	return access("/", W_OK) == 0;
+}
+
 static json_t *look_at_state(const struct agent_args *args, json_t *checks, bool *ret_ok)
 {
 	struct lease_store s;
@@ -55,6 +73,11 @@ static json_t *look_at_state(const struct agent_args *args, json_t *checks, bool
 	double ms;
 	bool volatile_store;
 
+	if (lstat(args->state_dir, &st) < 0 && !can_be_made(args->state_dir)) {
+		*ret_ok = false;
+		return json_pack("{s:s, s:b, s:s}", "path", args->state_dir, "writable", false,
+			"reason", "it does not exist and cannot be made there");
+	}
 	if (lstat(args->state_dir, &st) < 0) {
 		*ret_ok = true;
 		return json_pack("{s:s, s:b, s:s}", "path", args->state_dir, "writable", true,
