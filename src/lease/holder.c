@@ -19,7 +19,7 @@ static const char *const kind_names[HOLDER_NEWS_MAX] = {"moved", "injected", "an
 
 int holder_start(const struct holder_setup *setup, struct holder **ret, struct err *err)
 {
-	struct holder_work work = {.setup = setup, .linkfd = -1, .sigfd = -1, .timerfd = -1};
+	struct holder_work work = {.setup = setup, .linkfd = -1, .sigfd = -1, .timerfd = -1, .haltfd = -1};
 	const struct launch_journal journal = {.self = &work, .claim = holder_claim};
 	int keep[16];
 	struct launch_spec spec = {

@@ -41,6 +41,7 @@ struct holder_setup {
 	 * The agent's inotify, -1: none. Its last close waits for the kernel's
 	 * readers (10 to 25 ms, seen), and a dying process is not seen dead before
 	 * all its descriptors are closed: so the last to close it is never the agent.
+	 * It also tells the holder of a halt while its agent stands still.
 	 */
 	int sharedfd;
 	int agent_pidfd;   /* opened before any clone: EOF of the link alone proves nothing */

@@ -70,6 +70,7 @@ static int prepare(struct holder_work *w, struct err *err)
 	if (w->sigfd < 0 || w->timerfd < 0)
 		return err_set(err, "launch.failed", errno, "holder",
 			"cannot make a holder's timers");
+	holder_watch_halt(w);
 	w->setup->store->domain.basefd = -1; /* was the agent's, closed here */
 	return 0;
 }

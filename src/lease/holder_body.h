@@ -13,6 +13,7 @@ struct holder_work {
 	struct lease_file file;
 	struct fault_run run;
 	int linkfd, sigfd, timerfd;
+	int haltfd;		  /* an epoll on the agent's inotify: see holder_watch_halt() */
 	enum lease_end stop;	  /* why it is to end, NONE: go on */
 	bool undoing;		  /* from here on nothing interrupts a wait */
 	bool held;		  /* the effect was observed once */
@@ -32,6 +33,7 @@ size_t holder_keepfds(const struct holder_setup *setup, int *ret);
 
 /* Waits up to us for anything that concerns this lease, and deals with it. */
 int holder_watch(struct holder_work *w, uint64_t us);
+void holder_watch_halt(struct holder_work *w);
 void holder_arm_timer(struct holder_work *w);
 void holder_say(struct holder_work *w, const char *kind, bool ok, const char *reason,
 	const char *detail, json_t *observation);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 
@@ -65,6 +66,30 @@ static void on_signal(struct holder_work *w)
 	if (read(w->sigfd, &si, sizeof(si)) != sizeof(si))
 		return;
 	stop(w, halt_is_on(w->setup->store, w->lease.run_id) ? LEASE_END_HALTED : LEASE_END_MANUAL);
+}
+
+/*
+ * The agent's inotify belongs to all its holders, and only the agent reads it:
+ * what it has not read yet, every holder sees once, by an edge of its own. So a
+ * halt by nothing but a file ends a fault whose agent stands still.
+ */
+void holder_watch_halt(struct holder_work *w)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLET};
+
+	if (w->setup->sharedfd < 0)
+		return;
+	w->haltfd = epoll_create1(EPOLL_CLOEXEC);
+	if (w->haltfd >= 0 && epoll_ctl(w->haltfd, EPOLL_CTL_ADD, w->setup->sharedfd, &e) < 0)
+		close_now(&w->haltfd);
+}
+
+static void on_halt(struct holder_work *w)
+{
+	struct epoll_event e;
+
+	if (epoll_wait(w->haltfd, &e, 1, 0) > 0 && halt_is_on(w->setup->store, w->lease.run_id))
+		stop(w, LEASE_END_HALTED);
 }
 
 static void extend(struct holder_work *w, uint64_t ttl_ms)
@@ -135,6 +160,7 @@ int holder_watch(struct holder_work *w, uint64_t us)
 		{.fd = mind_agent ? s->agent_pidfd : -1, .events = POLLIN},
 		{.fd = mind_target ? w->run.target_pidfd : -1, .events = POLLIN},
 		{.fd = w->linkfd, .events = POLLIN},
+		{.fd = w->stop == LEASE_END_NONE ? w->haltfd : -1, .events = POLLIN},
 	};
 	struct timespec ts = {.tv_sec = (time_t)(us / 1000000),
 		.tv_nsec = (long)(us % 1000000) * 1000};
@@ -146,6 +172,8 @@ int holder_watch(struct holder_work *w, uint64_t us)
 			on_signal(w);
 		if (p[1].revents)
 			on_timer(w);
+		if (p[5].revents)
+			on_halt(w);
 		if (p[3].revents)
 			stop(w, LEASE_END_TARGET_GONE);
 		if (p[4].revents)
