@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -19,6 +20,7 @@
 #include "rpc/clerk_body.h"
 
 #define STOCK_LOW 4
+#define END_WAIT_MS 100
 #define CLERK_OF(source, member)                                                                   \
 	((struct clerk *)(void *)((char *)(source)-offsetof(struct clerk, member)))
 
@@ -383,9 +385,17 @@ void agent_leave_watcher(struct agent *a)
 	free(ask.keep);
 }
 
+/* One that is about to end is waited for, so that its leaf goes with us; a long recovery goes on alone. */
 void agent_clerks_free(struct agent *a)
 {
-	while (a->clerks)
-		clerk_drop(a, a->clerks);
+	uint64_t limit = clock_boottime_ms() + END_WAIT_MS;
+
+	while (a->clerks) {
+		struct clerk *c = a->clerks;
+
+		if (pidfd_wait_exit(c->l.pidfd, clock_until_ms(limit)) == 0)
+			launch_finish(&c->l, &a->store.domain, NULL);
+		clerk_drop(a, c);
+	}
 	agent_forget_clerks(a);
 }
