@@ -56,7 +56,7 @@ def test_by_a_live_holder(agent, reusers, end):
     for _ in rounds:
         pid, ticks = reusers.spawn()
         lease = agent.inject(pid)
-        holder = lease["holder"]["identity"]["pid"]
+        holder = lease["holder"]["pid"]
         os.kill(holder, signal.SIGSTOP)
         again, later = reusers.replace(pid)
         assert again == pid
@@ -79,7 +79,7 @@ def test_by_recover_from_the_record(agents, reusers):
         agent = agents(state)
         pid, ticks = reusers.spawn()
         lease = agent.inject(pid)
-        holder = lease["holder"]["identity"]["pid"]
+        holder = lease["holder"]["pid"]
         os.kill(holder, signal.SIGSTOP)
         again, later = reusers.replace(pid)
         assert again == pid
@@ -104,7 +104,7 @@ def test_by_an_agent_that_recovers_its_dead_holder(agent, reusers):
     for _ in range(20):
         pid, _ = reusers.spawn()
         lease = agent.inject(pid)
-        holder = lease["holder"]["identity"]["pid"]
+        holder = lease["holder"]["pid"]
         os.kill(holder, signal.SIGSTOP)
         reusers.replace(pid)
         os.kill(holder, signal.SIGKILL)
@@ -145,7 +145,7 @@ def test_between_plan_and_injection(agent, reusers, fault):
 def test_the_holders_pid_is_reused(agent, sleeper, reusers):
     """Halt, release and recovery signal a holder too: never whoever has its pid now."""
     lease = agent.inject(sleeper.pid)
-    holder = lease["holder"]["identity"]["pid"]
+    holder = lease["holder"]["pid"]
     agent.signal(signal.SIGSTOP)
     agent.signal(signal.SIGKILL)
     os.kill(holder, signal.SIGSTOP)
