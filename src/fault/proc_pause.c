@@ -131,6 +131,17 @@ static int own_tree(struct fault_run *run, struct tree **ret)
 	return run->state ? 0 : -ENOMEM;
 }
 
+/* A holder beneath the target could no longer undo its own fault, nor an agent see to it. */
+static int spare_mayhems(const struct tree *t, size_t first, struct err *err)
+{
+	for (size_t i = first; i < t->n; i++)
+		if (launch_is_mayhems(t->list[i].id.pid))
+			return err_set(err, "target.protected", 0, "check",
+				"process %d (%s) in the tree is Mayhem's own", t->list[i].id.pid,
+				t->list[i].id.comm);
+	return 0;
+}
+
 /* The root, and for a tree everybody beneath it, as they are now. */
 static int pause_check(struct fault_run *run, struct err *err)
 {
@@ -148,6 +159,8 @@ static int pause_check(struct fault_run *run, struct err *err)
 		return err_set(err, "failed_to_apply", ENOMEM, "check", "no memory");
 	if (is_tree(run)) {
 		r = tree_extend(t, &found, err);
+		if (r == 0)
+			r = spare_mayhems(t, 0, err);
 		if (r < 0)
 			return r;
 	}
@@ -206,7 +219,9 @@ static int pause_inject(struct fault_run *run, struct err *err)
 		if (r < 0 || found == 0)
 			return r;
 		/* Written down before it is stopped, in every round. */
-		r = record_from(run, t, first, err);
+		r = spare_mayhems(t, first, err);
+		if (r == 0)
+			r = record_from(run, t, first, err);
 		if (r == 0)
 			r = run_save(run, err);
 		if (r < 0)

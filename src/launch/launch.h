@@ -142,6 +142,9 @@ void launch_finish(struct launched *l, const struct cgroup_domain *domain, struc
 
 void launched_close(struct launched *l);
 
+/* In a leaf of some store of Mayhem's, whoever started it. */
+bool launch_is_mayhems(pid_t pid);
+
 /* Whether the kernel can clone into a cgroup. Asks without starting anything. */
 bool launch_can_enter_cgroup(void);
 

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "launch/launch.h"
+#include "os/procfs.h"
 
 static const char *const mechanism_names[LAUNCH_MECH_MAX] = {"none", "cgroup", "process_group"};
 static const struct {
@@ -15,6 +16,17 @@ static const struct {
 const char *launch_mechanism_name(enum launch_mechanism m)
 {
 	return mechanism_names[m];
+}
+
+bool launch_is_mayhems(pid_t pid)
+{
+	char path[PROC_CGROUP_SIZE], *mark;
+
+	if (procfs_cgroup(pid, "", path, sizeof(path)) < 0 &&
+		procfs_cgroup(pid, "freezer", path, sizeof(path)) < 0)
+		return false;
+	mark = strstr(path, "/mayhem/");
+	return mark && strlen(mark) == 8 + 32 + 1 + 32 && text_is_hex(mark + 8 + 33, 32);
 }
 
 static json_t *mask_to_json(unsigned mask)

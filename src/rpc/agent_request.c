@@ -340,18 +340,6 @@ static int protected(const char *what, struct err *err)
 	return -EPERM;
 }
 
-/* In a leaf of some store of Mayhem's, whoever started it. */
-static bool is_mayhems(pid_t pid)
-{
-	char path[PROC_CGROUP_SIZE], *mark;
-
-	if (procfs_cgroup(pid, "", path, sizeof(path)) < 0 &&
-		procfs_cgroup(pid, "freezer", path, sizeof(path)) < 0)
-		return false;
-	mark = strstr(path, "/mayhem/");
-	return mark && strlen(mark) == 8 + 32 + 1 + 32 && text_is_hex(mark + 8 + 33, 32);
-}
-
 /* What no fault may touch: the system's roots, the way we came in, the engines, and ourselves. */
 static int check_protected(const struct agent *a, const struct proc_identity *id, struct err *err)
 {
@@ -369,7 +357,7 @@ static int check_protected(const struct agent *a, const struct proc_identity *id
 	for (size_t i = 0; i < a->n_ancestors; i++)
 		if (a->ancestors[i] == id->pid)
 			return protected(i ? "an ancestor of the agent" : "the agent itself", err);
-	if (agent_is_holder(a, id->pid) || is_mayhems(id->pid))
+	if (agent_is_holder(a, id->pid) || launch_is_mayhems(id->pid))
 		return protected("a process of Mayhem's own", err);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (text_has_prefix(id->comm, names[i]) &&
