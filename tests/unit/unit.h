@@ -49,7 +49,7 @@ static inline void unit_temp_remove(const char *path)
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
 		if (unlinkat(dirfd(d), e->d_name, 0) < 0) {
-			char below[PATH_MAX];
+			char below[PATH_MAX + NAME_MAX + 2];
 
 			snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
 			unit_temp_remove(below);
