@@ -174,12 +174,24 @@ static int claim(struct holder_work *w, struct err *err)
 	}
 }
 
+/* What check found in the way may be another lease's doing: then that lease is named. */
+static void name_conflict(struct holder_work *w, struct err *err)
+{
+	struct err other = {0};
+
+	if (w->run.steps->record(&w->run, &other) == 0 && claim(w, &other) < 0 &&
+		err_is(&other, "resource_conflict"))
+		*err = other;
+}
+
 static int before_change(struct holder_work *w, struct err *err)
 {
 	const struct fault_steps *steps = w->run.steps;
 	struct observation before = {0};
 	int r = steps->check(&w->run, err);
 
+	if (r < 0 && err_is(err, "resource_conflict"))
+		name_conflict(w, err);
 	if (r == 0)
 		r = steps->record(&w->run, err);
 	if (r == 0)
