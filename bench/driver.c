@@ -173,9 +173,9 @@ static void measure_pause(int argc, char **argv)
 		stopped = target_await(&t, true);
 		reply = client_reply(&c, &answered);
 		take_held(reply, &h);
-		printf("stopped %.1f\n", (double)(stopped - from) / 1000);
-		say("answered", from, answered);
 		release_one(&c, &h);
+		say("stopped", from, stopped);
+		say("answered", from, answered);
 	}
 	client_end(&c);
 	target_end(&t);
