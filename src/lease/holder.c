@@ -39,6 +39,7 @@ int holder_start(const struct holder_setup *setup, struct holder **ret, struct e
 
 	if (!h)
 		return err_set(err, "launch.failed", ENOMEM, "holder", "no memory");
+	h->l = (struct launched)LAUNCHED_INIT;
 	spec.n_keepfds = holder_keepfds(setup, keep);
 	r = launch_hold(&spec, setup->check_only ? NULL : &journal, &h->l, err);
 	if (r == 0)
