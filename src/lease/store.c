@@ -193,12 +193,20 @@ int lease_file_create(struct lease_store *s, const char *spare, struct lease *l,
 	return 0;
 }
 
+/* On a file system that was remounted read-only a record still says what is to be undone. */
+static int open_record(const struct lease_store *s, const char *name)
+{
+	const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+	int fd = openat(s->dir.leasesfd, name, O_RDWR | flags);
+
+	return fd < 0 && errno == EROFS ? openat(s->dir.leasesfd, name, O_RDONLY | flags) : fd;
+}
+
 /* The lock of the file that has the name now, not of one that had it. */
 static int lock_named(const struct lease_store *s, const char *name, int *ret_fd)
 {
 	for (int attempt = 0; attempt < 4; attempt++) {
-		_close_ int fd =
-			openat(s->dir.leasesfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		_close_ int fd = open_record(s, name);
 		struct stat st, now;
 
 		if (fd < 0)
