@@ -326,6 +326,8 @@ static int next_due(struct agent *a)
 		due = a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms;
 	if (a->ending && a->end_limit_ms < due)
 		due = a->end_limit_ms;
+	if (a->releases_queued && a->release_patience_ms < due)
+		due = a->release_patience_ms;
 	return due > now ? (int)(due - now) + 1 : 0;
 }
 
@@ -358,6 +360,7 @@ static void run(struct agent *a)
 		}
 		if (a->in_always_ready && !a->in_closed)
 			on_input(a, &a->in);
+		agent_release_queued(a);
 		check_heartbeat(a);
 		if (a->ending)
 			agent_begin_end(a, false); /* what became active since is undone too */

@@ -14,6 +14,8 @@
 #include "os/pidfd.h"
 #include "rpc/agent_state.h"
 
+#define RELEASE_PATIENCE_MS 20
+
 struct entry *agent_entry_find(struct agent *a, const char *key)
 {
 	for (struct entry *e = a->entries; e; e = e->next)
@@ -213,17 +215,64 @@ static void take_lease(struct agent *a, struct entry *e, json_t *lease)
 	tell_move(a, e, from);
 }
 
-void agent_entry_release(struct agent *a, struct entry *e, enum lease_end why)
+static void release_unqueue(struct agent *a, struct entry *e)
+{
+	a->releases_queued -= e->release_queued;
+	e->release_queued = false;
+}
+
+static void release_now(struct agent *a, struct entry *e, enum lease_end why)
 {
 	struct err err;
 
-	(void)a;
-	if (!e->holder || e->releasing)
-		return;
+	release_unqueue(a, e);
 	/* A holder whose link is full or broken is reached by signal, through our own pidfd of it. */
 	if (holder_send(e->holder, HOLDER_RELEASE, why, &err) < 0)
 		pidfd_signal(holder_pidfd(e->holder), SIGTERM);
 	e->releasing = true;
+	e->release_round = a->release_round;
+	a->releasing++;
+	a->release_patience_ms = clock_boottime_ms() + RELEASE_PATIENCE_MS;
+}
+
+/*
+ * Releases that are asked for are begun a few at a time: a thousand holders
+ * awake at once would leave us, who are to answer meanwhile, a thousandth of
+ * the machine. The end of the session, a halt and a cancel never queue.
+ */
+void agent_entry_release(struct agent *a, struct entry *e, enum lease_end why)
+{
+	if (!e->holder || e->releasing)
+		return;
+	if (why != LEASE_END_NORMAL || a->releasing < AGENT_RELEASES_AT_ONCE)
+		return release_now(a, e, why);
+	a->releases_queued += !e->release_queued;
+	e->release_queued = true;
+}
+
+/* The next ones, oldest leases first. Those that are slow to end no longer hold up the others. */
+void agent_release_queued(struct agent *a)
+{
+	if (a->releases_queued && clock_until_ms(a->release_patience_ms) == 0) {
+		a->release_round++;
+		a->releasing = 0;
+	}
+	while (a->releases_queued && a->releasing < AGENT_RELEASES_AT_ONCE) {
+		struct entry *next = NULL;
+
+		for (struct entry *e = a->entries; e; e = e->next)
+			if (e->release_queued)
+				next = e;
+		release_now(a, next, LEASE_END_NORMAL);
+	}
+}
+
+static void release_ended(struct agent *a, struct entry *e)
+{
+	release_unqueue(a, e);
+	if (e->releasing && e->release_round == a->release_round)
+		a->releasing--;
+	agent_release_queued(a);
 }
 
 /* Its last word, from the holder itself or from whoever recovered it. */
@@ -328,6 +377,7 @@ static void on_ended(struct agent *a, struct source *s)
 	holder_finish(e->holder, &a->store);
 	holder_free(e->holder);
 	e->holder = NULL;
+	release_ended(a, e);
 	if (!e->check_only)
 		a->live--;
 	if (!e->ended)

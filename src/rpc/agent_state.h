@@ -16,6 +16,7 @@
 #define AGENT_TASKS_KEPT 1000
 #define AGENT_ENTRIES_KEPT 1000 /* ended ones, for answers */
 #define AGENT_ANCESTORS_MAX 64
+#define AGENT_RELEASES_AT_ONCE 8
 
 struct agent;
 
@@ -55,6 +56,8 @@ struct entry {
 	char run_id[LEASE_TEXT_SIZE], owner[LEASE_TEXT_SIZE];
 	struct proc_identity target; /* pid 0: none */
 	bool survive, check_only, active, ended, dirty, releasing;
+	bool release_queued;
+	unsigned release_round; /* in which it was told to end */
 	uint64_t max_ttl_ms; /* an extension reaches no further */
 	uint64_t deadline_boottime_ms;
 	json_t *lease;		/* as last told */
@@ -100,6 +103,8 @@ struct agent {
 	bool stocking;
 	struct entry *entries;
 	unsigned live;
+	unsigned releasing, release_round, releases_queued;
+	uint64_t release_patience_ms;
 	struct task *tasks;
 	unsigned next_task, tasks_running;
 	struct clerk *clerks, *gone;
@@ -138,6 +143,7 @@ int agent_entry_start(struct agent *a, struct entry *e, const struct holder_setu
 	struct err *err);
 void agent_entry_wait(struct entry *e, enum waiting_for what, const json_t *id, struct task *t);
 void agent_entry_release(struct agent *a, struct entry *e, enum lease_end why);
+void agent_release_queued(struct agent *a);
 void agent_entry_ended(struct agent *a, struct entry *e, const struct holder_news *n);
 void agent_forget_entries(struct agent *a);
 void agent_entries_free(struct agent *a);
