@@ -18,7 +18,12 @@ const char *ident_verdict_name(enum ident_verdict v)
 
 int ident_boot_id(char ret[static PROC_BOOT_ID_SIZE])
 {
-	return procfs_boot_id(ret);
+	static char known[PROC_BOOT_ID_SIZE];
+	int r = known[0] ? 0 : procfs_boot_id(known);
+
+	if (r == 0)
+		memcpy(ret, known, sizeof(known));
+	return r;
 }
 
 uint64_t ident_own_pidns(void)
@@ -48,7 +53,7 @@ int ident_read_fast(pid_t pid, struct proc_identity *ret, int *ret_pidfd, struct
 	if (r == 0)
 		r = procfs_read_status(pid, &status);
 	if (r == 0)
-		r = procfs_boot_id(id.boot_id);
+		r = ident_boot_id(id.boot_id);
 	/* Not exited now: the number was its own all the time, so the facts are its own. */
 	if (fd >= 0 && pidfd_has_exited(fd))
 		return err_set(err, "target.gone", ESRCH, "identity", "process %d has ended", pid);
@@ -127,22 +132,20 @@ static void match_weak(const struct proc_identity *was, const struct proc_identi
 	}
 }
 
-static void match_live(const struct proc_identity *was, const char *nonce, struct ident_match *m)
+/* Where the kernel has no pidfs, or had none: what /proc says, rung by rung. */
+static void match_facts(const struct proc_identity *was, const char *nonce, int *ret_pidfd,
+	struct ident_match *m)
 {
-	enum ident_verdict yes = nonce ? IDENT_OWNED : IDENT_SAME;
 	struct proc_identity now;
-	_close_ int fd = -1;
 	struct err err = {0};
 	bool ours = false;
-	int r = ident_read(was->pid, &now, &fd, &err);
+	int r = ident_read(was->pid, &now, ret_pidfd, &err);
 
 	if (r == -ESRCH)
 		return decide(m, IDENT_GONE, "no such process");
 	if (r < 0)
 		return decide(m, IDENT_UNVERIFIABLE, "it cannot be inspected");
-	if (was->pidfs_inode && now.pidfs_inode)
-		decide(m, was->pidfs_inode == now.pidfs_inode ? yes : IDENT_FOREIGN, "pidfs inode");
-	else if (was->start_ticks != now.start_ticks)
+	if (was->start_ticks != now.start_ticks)
 		decide(m, IDENT_FOREIGN, "its start time differs");
 	else if (!nonce)
 		match_weak(was, &now, m);
@@ -152,8 +155,34 @@ static void match_live(const struct proc_identity *was, const char *nonce, struc
 		decide(m, IDENT_OWNED, "start time and launch nonce agree");
 	else
 		match_weak(was, &now, m);
-	/* The nonce was read by number: it counts only if the pidfd is still alive behind it. */
-	if (pidfd_has_exited(fd))
+}
+
+/* The pidfd's own inode is never given to another process: it decides alone, and nothing else is read. */
+static bool match_inode(const struct proc_identity *was, const char *nonce, int *ret_pidfd,
+	struct ident_match *m)
+{
+	enum ident_verdict yes = nonce ? IDENT_OWNED : IDENT_SAME;
+	_close_ int fd = -1;
+	uint64_t inode;
+
+	if (!was->pidfs_inode || pidfd_open_pid(was->pid, &fd) < 0)
+		return false;
+	inode = pidfd_inode(fd);
+	if (!inode)
+		return false;
+	decide(m, was->pidfs_inode == inode ? yes : IDENT_FOREIGN, "pidfs inode");
+	*ret_pidfd = take_fd(&fd);
+	return true;
+}
+
+static void match_live(const struct proc_identity *was, const char *nonce, struct ident_match *m)
+{
+	_close_ int fd = -1;
+
+	if (!match_inode(was, nonce, &fd, m))
+		match_facts(was, nonce, &fd, m);
+	/* What was read by number counts only if the pidfd is still alive behind it. */
+	if (fd >= 0 && pidfd_has_exited(fd))
 		return decide(m, IDENT_GONE, "it ended while it was looked at");
 	if (m->verdict == IDENT_SAME || m->verdict == IDENT_OWNED)
 		m->pidfd = take_fd(&fd);
@@ -168,7 +197,7 @@ void ident_match(const struct proc_identity *was, const char *nonce, struct iden
 		decide(&m, IDENT_GONE, "no pid was recorded");
 	else if (!was->boot_id[0])
 		decide(&m, IDENT_UNVERIFIABLE, "no boot was recorded");
-	else if (procfs_boot_id(boot_id) < 0)
+	else if (ident_boot_id(boot_id) < 0)
 		decide(&m, IDENT_UNVERIFIABLE, "this boot's id cannot be read");
 	else if (!text_equal(boot_id, was->boot_id))
 		decide(&m, IDENT_GONE, "it belonged to another boot");
