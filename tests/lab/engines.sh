@@ -117,9 +117,10 @@ podman)
 docker)
 	private_copy /etc
 	private_copy /run
-	ENGINE=docker SOCK=$WORK/sock IMAGE=mayhem-test:latest PYTHON_IMAGE=mayhem-python:latest
-	export DOCKER_HOST=unix://$SOCK
-	dockerd --data-root "$WORK/data" --exec-root "$WORK/exec" -H "$DOCKER_HOST" --pidfile "$WORK/pid" \
+	# At its usual place, so that a client finds it without being told.
+	ENGINE=docker SOCK=/run/docker.sock IMAGE=mayhem-test:latest PYTHON_IMAGE=mayhem-python:latest
+	unset DOCKER_HOST
+	dockerd --data-root "$WORK/data" --exec-root "$WORK/exec" -H "unix://$SOCK" --pidfile "$WORK/pid" \
 		>"$WORK/log" 2>&1 </dev/null &
 	daemons+=($!)
 	wait_for 30 docker version >/dev/null || {
@@ -139,7 +140,7 @@ export ENGINE SOCK IMAGE PYTHON_IMAGE
 unset MAYHEM_LAB_INSIDE
 if [ $# -eq 0 ]; then
 	printf '%s\n' "ENGINE=$ENGINE" "SOCK=$SOCK" "IMAGE=$IMAGE" "PYTHON_IMAGE=$PYTHON_IMAGE" "PATH=$PATH" \
-		"DOCKER_HOST=${DOCKER_HOST:-}" "pid=$$"
+		"pid=$$"
 fi
 rc=0
 lab_serve "$@" || rc=$?

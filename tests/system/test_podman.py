@@ -1,6 +1,7 @@
 """Declared leases on real containers, the way a controller of 0.5.1 sends them.
 
-The engine is a real Podman in the engines lab; all of it happens in a view with cgroup v1 alone.
+The engine is a real Podman in the engines lab (`make torture`: and a real Docker); all of it happens in a view
+with cgroup v1 alone.
 """
 
 import itertools
@@ -16,11 +17,11 @@ from mayhem_test.lab import Engines
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def lab():
+@pytest.fixture(scope="module", params=["podman", pytest.param("docker", marks=pytest.mark.torture)])
+def lab(request):
     if os.geteuid() != 0:
         pytest.skip("the engines lab needs root")
-    with Engines("podman") as engines:
+    with Engines(request.param) as engines:
         yield engines
 
 
@@ -72,7 +73,7 @@ def op(name, **args):
 
 def on(container, **args):
     """Args of an op in container mode."""
-    return {"cont": container.name, "engine": "podman", **args}
+    return {"cont": container.name, "engine": container.lab.kind, **args}
 
 
 def pause(agent, container, **lease):
@@ -113,11 +114,19 @@ def test_undone_by_id_not_by_name(agent, container):
     wait_until(lambda: is_stopped(container.pid))
     try:
         answer = agent.execute(lease, phase="undo")
+        assert is_stopped(container.pid)
         assert answer["ok"] is True and answer["lease"]["state"] == "released", answer
         assert answer["lease"]["release_mechanism"] == "target_gone"
-        assert is_stopped(container.pid)
     finally:
         os.kill(container.pid, signal.SIGCONT)
+
+
+def test_container_gone_ends_it(agent, container):
+    lease = pause(agent, container)
+    assert agent.execute(lease)["ok"] is True
+    container.remove()
+    wait_until(lambda: record(agent, lease).at_safe_end)
+    assert record(agent, lease).mechanism == "target_gone"
 
 
 @pytest.mark.parametrize("fault, signo", [("process.kill", 9), ("process.stop", 15)])
@@ -196,8 +205,8 @@ def test_engine_that_is_not_there(lab, agents, state, container):
     assert answer["lease"]["state"] == "expired"
 
 
-def test_container_that_is_not_there(agent, container):
-    lease = agent.declared(lease_id(), "proc.pause", [op("signal.cont", pid="0", cont="nobody1", engine="podman")])
+def test_container_that_is_not_there(lab, agent):
+    lease = agent.declared(lease_id(), "proc.pause", [op("signal.cont", pid="0", cont="nobody1", engine=lab.kind)])
     answer = agent.execute(lease)
     assert answer["ok"] is False and answer["lease"]["state"] == "expired", answer
 
@@ -214,7 +223,7 @@ def test_engine_that_is_none(agent, container, engine):
 @pytest.mark.parametrize("name", ["-a", "--all", "a b", "x;id", ""])
 def test_names_are_no_options(agent, container, name):
     """A container's name goes to the engine's command line; it must not become a word of its own."""
-    lease = agent.declared(lease_id(), "process.kill", [op("signal.cont", pid="0", cont=name, engine="podman")])
+    lease = agent.declared(lease_id(), "process.kill", [op("signal.cont", pid="0", cont=name, engine=container.lab.kind)])
     try:
         assert agent.execute(lease)["ok"] is False
     except RpcError as refused:
@@ -225,7 +234,9 @@ def test_names_are_no_options(agent, container, name):
 def test_engine_by_its_socket(lab, agents, state, container, tmp_path):
     policy = tmp_path / "agent.json"
     policy.write_text(json.dumps({"format": "mayhem.agent/1", "engines": [f"unix://{lab.sock}"]}))
-    agent = agents(state, prefix=lab.prefix, env=lab.env, policy=policy)
+    # A host of Podman has no docker command; where this one has, it is not in the agent's PATH.
+    path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"} if lab.kind == "podman" else {}
+    agent = agents(state, prefix=lab.prefix, env={**lab.env, **path}, policy=policy)
     args = {"cont": container.name, "engine": f"unix://{lab.sock}", "pid": "0"}
     lease = agent.declared(lease_id(), "proc.pause", [op("signal.cont", **args)])
     answer = agent.execute(lease)
@@ -409,7 +420,7 @@ def test_a_talkative_tool_is_cut(agent):
 
 
 def test_native_fault_on_a_container_is_refused_by_name(agent, container):
-    target = {"kind": "container", "engine": "podman", "id": container.id}
+    target = {"kind": "container", "engine": container.lab.kind, "id": container.id}
     with pytest.raises(RpcError) as refused:
         agent.execute(agent.native(None, target=target))
     assert refused.value.code == -32602 and "container" in refused.value.message

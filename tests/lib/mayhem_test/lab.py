@@ -121,10 +121,7 @@ class Engines(_Lab):
 
     @property
     def env(self):
-        env = {"PATH": self.values["PATH"]}
-        if self.values["DOCKER_HOST"]:
-            env["DOCKER_HOST"] = self.values["DOCKER_HOST"]
-        return env
+        return {"PATH": self.values["PATH"]}
 
     def engine(self, *args, **kw):
         return self.run(self.kind, *args, **kw)
