@@ -53,7 +53,8 @@ int json_get_int(const json_t *obj, const char *key, int64_t min, int64_t max, i
 	if (!v)
 		return -ENOENT;
 	if (!json_is_integer(v))
-		return err_set(err, code, 0, key, "`%s` must be an integer", key);
+		return err_set(err, text_equal(code, "params.range") ? "params.type" : code, 0, key,
+			"`%s` must be an integer", key);
 	n = json_integer_value(v);
 	if (n < min || n > max)
 		return err_set(err, code, 0, key, "`%s` is %lld, outside %lld to %lld", key,

@@ -30,7 +30,10 @@ char *json_canonical(const json_t *j, size_t *ret_len);
 int json_get_text(const json_t *obj, const char *key, char *dst, size_t size, const char *code,
 	struct err *err);
 
-/* An integer member within [min, max]. Absent: -ENOENT without touching *err. */
+/*
+ * An integer member within [min, max]. Absent: -ENOENT without touching *err.
+ * Where the code is params.range, another type is params.type.
+ */
 int json_get_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *ret,
 	const char *code, struct err *err);
 
