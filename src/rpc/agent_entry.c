@@ -319,7 +319,7 @@ static void on_news(struct agent *a, struct entry *e, struct holder_news *n)
 	case HOLDER_NEWS_MAX:
 		break;
 	}
-	if (n->observation && n->kind != HOLDER_ANSWER)
+	if (json_is_object(n->observation) && n->kind != HOLDER_ANSWER)
 		agent_notify(a, "event.emit",
 			json_pack("{s:s, s:s, s:O}", "kind", "observation", "lease_id",
 				text_member(e->lease, "id"), "observation", n->observation));
