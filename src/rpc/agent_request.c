@@ -420,6 +420,36 @@ static int hold_process(struct agent *a, struct lease *l, struct proc_identity *
 	return 0;
 }
 
+/*
+ * A declared lease names its process in its ops: what is protected is so for
+ * it as well. A pid that names nobody, or pid 1, is for its executor to
+ * answer, as its controller expects.
+ */
+static int look_at_declared(const struct agent *a, const struct lease *l, struct names *names,
+	struct err *err)
+{
+	struct proc_identity id;
+	size_t i;
+	json_t *op;
+
+	json_array_foreach(l->undo_ops, i, op) {
+		const json_t *args = json_object_get(op, "args");
+		pid_t pid;
+		int r;
+
+		if (json_object_get(args, "engine") ||
+			text_parse_pid(json_text_or(args, "pid", ""), &pid) < 0 || pid == 1 ||
+			ident_read_fast(pid, &id, NULL, NULL) < 0)
+			continue;
+		r = check_protected(a, &id, err);
+		if (r < 0)
+			return r;
+		if (names->n == 0)
+			name_process(&id, names);
+	}
+	return 0;
+}
+
 int agent_permit(struct agent *a, struct lease *l, const struct fault_steps *steps, struct entry *e,
 	int *ret_pidfd, int *ret_code, struct err *err)
 {
@@ -455,6 +485,10 @@ int agent_permit(struct agent *a, struct lease *l, const struct fault_steps *ste
 		if (r < 0)
 			return r;
 		name_process(&e->target, &names);
+	} else {
+		r = look_at_declared(a, l, &names, err);
+		if (r < 0)
+			return r;
 	}
 	*ret_code = RPC_SAFETY_REFUSED;
 	ask.resources = names.list;
