@@ -103,6 +103,24 @@ static ssize_t write_some(const char *data, size_t len)
 	return n < 0 ? -errno : n;
 }
 
+/* Nobody will ever read us again: the end, and nothing that still waits could be answered. */
+static void lose_output(struct agent *a)
+{
+	a->out_broken = true;
+	agent_unwatch(a, &a->outsrc);
+	agent_begin_end(a, true);
+}
+
+static void tell_dropped(struct agent *a)
+{
+	json_int_t n = (json_int_t)a->events_dropped;
+
+	a->events_dropped = 0;
+	if (n)
+		agent_notify(a, "event.emit",
+			json_pack("{s:s, s:I}", "kind", "dropped", "count", n));
+}
+
 static void flush(struct agent *a)
 {
 	struct epoll_event e = {.data.ptr = &a->outsrc};
@@ -115,14 +133,16 @@ static void flush(struct agent *a)
 		if (n == -EAGAIN)
 			break;
 		if (n < 0) {
-			a->out_broken = true; /* nobody will ever read us again */
-			agent_begin_end(a, false);
+			lose_output(a);
 			break;
 		}
 		buf_consume(&a->out, (size_t)n);
 	}
-	e.events = a->out.len && !a->out_broken ? EPOLLOUT : 0;
-	epoll_ctl(a->epollfd, EPOLL_CTL_MOD, STDOUT_FILENO, &e);
+	if (a->out.len == 0)
+		tell_dropped(a);
+	e.events = a->out.len ? EPOLLOUT : 0;
+	if (!a->out_broken)
+		epoll_ctl(a->epollfd, EPOLL_CTL_MOD, STDOUT_FILENO, &e);
 	mind_input(a);
 }
 
@@ -253,7 +273,13 @@ static void on_input(struct agent *a, struct source *s)
 
 static void on_output(struct agent *a, struct source *s _unused_)
 {
-	flush(a);
+	struct pollfd p = {.fd = s->fd, .events = POLLOUT};
+
+	/* A reader that goes away is told whether or not there is something to write. */
+	if (poll(&p, 1, 0) == 1 && p.revents & (POLLERR | POLLHUP))
+		lose_output(a);
+	else
+		flush(a);
 }
 
 static void on_signal(struct agent *a, struct source *s)
