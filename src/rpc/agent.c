@@ -76,7 +76,7 @@ void agent_unwatch(struct agent *a, struct source *s)
 /* stdin is read only while there is room for what the answers may need. */
 static void mind_input(struct agent *a)
 {
-	bool want = !a->in_closed && a->out.len < AGENT_OUT_PAUSE;
+	bool want = !a->in_closed && !a->lines_left && agent_may_take(a);
 	struct epoll_event e = {.events = want ? EPOLLIN : 0, .data.ptr = &a->in};
 
 	if (!a->in_always_ready && !a->in_closed)
@@ -238,8 +238,13 @@ static void take_lines(struct agent *a)
 	size_t len;
 
 	for (;;) {
-		enum frame_next n = frame_reader_next(&a->reader, &line, &len);
+		enum frame_next n;
 
+		/* What is here already is answered as the answers find room. */
+		a->lines_left = !agent_may_take(a);
+		if (a->lines_left)
+			return;
+		n = frame_reader_next(&a->reader, &line, &len);
 		if (n == FRAME_NEED_MORE)
 			return;
 		if (n == FRAME_LINE)
@@ -254,7 +259,7 @@ static void on_input(struct agent *a, struct source *s)
 	char *at;
 	ssize_t n;
 
-	if (a->in_closed || a->out.len >= AGENT_OUT_PAUSE)
+	if (a->in_closed || a->lines_left || !agent_may_take(a))
 		return;
 	at = buf_reserve(&a->reader.in, 65536);
 	n = at ? read(s->fd, at, 65536) : -1;
@@ -271,7 +276,7 @@ static void on_input(struct agent *a, struct source *s)
 	take_lines(a);
 }
 
-static void on_output(struct agent *a, struct source *s _unused_)
+static void on_output(struct agent *a, struct source *s)
 {
 	struct pollfd p = {.fd = s->fd, .events = POLLOUT};
 
@@ -329,7 +334,8 @@ static bool is_over(const struct agent *a)
 		return false;
 	if (clock_until_ms(a->end_limit_ms) == 0)
 		return true;
-	if (json_array_size(a->queued) || a->tasks_running)
+	if (json_array_size(a->queued) || json_array_size(a->deferred) || a->tasks_running ||
+		(a->lines_left && !a->out_broken))
 		return false;
 	for (const struct entry *e = a->entries; e; e = e->next)
 		if ((e->holder && !e->survive) || e->recoverer)
@@ -345,7 +351,7 @@ static int next_due(struct agent *a)
 {
 	uint64_t now = clock_boottime_ms(), due = now + 60000;
 
-	if (a->in_always_ready && !a->in_closed && a->out.len < AGENT_OUT_PAUSE)
+	if (agent_may_take(a) && (a->lines_left || (a->in_always_ready && !a->in_closed)))
 		return 0;
 	if (a->heartbeat_ms && !a->ending &&
 		a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms < due)
@@ -384,6 +390,9 @@ static void run(struct agent *a)
 			if (s->ready)
 				s->ready(a, s);
 		}
+		agent_dispatch_deferred(a);
+		if (a->lines_left)
+			take_lines(a);
 		if (a->in_always_ready && !a->in_closed)
 			on_input(a, &a->in);
 		agent_release_queued(a);
@@ -511,6 +520,7 @@ static int set_up(struct agent *a, struct err *err)
 	a->last_frame_ms = clock_boottime_ms();
 	a->next_hint = 1;
 	a->queued = json_array();
+	a->deferred = json_array();
 	frame_reader_init(&a->reader);
 	buf_init(&a->out, AGENT_OUT_MAX);
 	return agent_recover_start(a, err);
@@ -522,6 +532,7 @@ static void tear_down(struct agent *a)
 	agent_entries_free(a);
 	agent_tasks_free(a);
 	json_decref(a->queued);
+	json_decref(a->deferred);
 	frame_reader_free(&a->reader);
 	buf_free(&a->out);
 	policy_free(&a->policy);

@@ -293,7 +293,7 @@ static void answer_over(struct agent *a, struct clerk *c)
 	agent_error(a, c->id, RPC_INTERNAL_ERROR, &err);
 }
 
-static void answer_by_clerk(struct agent *a, const json_t *id, launch_body body,
+static struct clerk *answer_by_clerk(struct agent *a, const json_t *id, launch_body body,
 	struct clerk_ask *ask, struct task *t)
 {
 	struct err err = {0};
@@ -304,20 +304,24 @@ static void answer_by_clerk(struct agent *a, const json_t *id, launch_body body,
 		if (t)
 			agent_task_done(a, t, TASK_DONE, err.text);
 		agent_error(a, id, RPC_TASK_FAILED, &err);
-		return;
+		return NULL;
 	}
 	c->id = json_incref((json_t *)(uintptr_t)id);
 	c->task = t;
 	c->told = answer_told;
 	c->over = answer_over;
+	return c;
 }
 
 void agent_clerk_list(struct agent *a, const json_t *id, const json_t *params)
 {
 	struct clerk_ask ask = {.params = params};
+	struct clerk *c;
 
 	text_copy(ask.owner, sizeof(ask.owner), a->owner);
-	answer_by_clerk(a, id, clerk_list, &ask, NULL);
+	c = answer_by_clerk(a, id, clerk_list, &ask, NULL);
+	if (c)
+		c->is_list = true;
 }
 
 void agent_clerk_release(struct agent *a, const json_t *id, const char *key, const json_t *params,

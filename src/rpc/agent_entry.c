@@ -96,6 +96,14 @@ static bool is_answer(enum waiting_for what)
 	return what == WAIT_EXTEND || what == WAIT_OBSERVE;
 }
 
+bool agent_entry_is_busy(const struct entry *e)
+{
+	for (const struct waiter *w = e->waiters; w; w = w->next)
+		if (w->what == WAIT_TASK || w->what == WAIT_RELEASE)
+			return true;
+	return false;
+}
+
 static bool is_any(enum waiting_for what _unused_)
 {
 	return true;

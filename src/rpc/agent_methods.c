@@ -10,6 +10,8 @@
 #include "rpc/agent_state.h"
 
 #define HEARTBEAT_MAX_S 3600
+#define CATALOG_LIMIT 200
+#define CATALOG_LIMIT_MAX 500
 
 static const char *const all_roles[] = {"proc", "fs", "res", "net", "engine", "host", "job"};
 
@@ -32,13 +34,34 @@ static int take_text(const json_t *params, const char *key, char *dst, size_t si
 	return r == -ENOENT ? 0 : r;
 }
 
+/* All of a handshake counts, or nothing. */
+struct wishes {
+	char owner[LEASE_TEXT_SIZE], session[LEASE_TEXT_SIZE];
+	bool events, survive;
+	int64_t heartbeat_s;
+};
+
+static int read_wishes(const json_t *params, struct wishes *w, struct err *err)
+{
+	int r = json_get_int(params, "heartbeat_s", 0, HEARTBEAT_MAX_S, &w->heartbeat_s,
+		"params.range", err);
+
+	if (r == 0 || r == -ENOENT)
+		r = json_get_bool(params, "events", &w->events, "params.type", err);
+	if (r == 0 || r == -ENOENT)
+		r = json_get_bool(params, "survive", &w->survive, "params.type", err);
+	if (r == 0 || r == -ENOENT)
+		r = take_text(params, "owner", w->owner, sizeof(w->owner), err);
+	return r < 0 ? r : take_text(params, "session", w->session, sizeof(w->session), err);
+}
+
 static int read_handshake(struct agent *a, const json_t *params, struct err *err)
 {
 	static const char *const keys[] = {"run_id", "agent_id", "owner", "session", "protocols",
 		"survive", "heartbeat_s", "events", "capabilities", "authority"};
 	const json_t *protocols = json_object_get(params, "protocols"),
 		     *caps = json_object_get(params, "capabilities");
-	int64_t heartbeat = 0;
+	struct wishes w = {.events = a->events, .survive = a->survive};
 	bool known = !protocols;
 	size_t i;
 	json_t *v;
@@ -53,23 +76,19 @@ static int read_handshake(struct agent *a, const json_t *params, struct err *err
 	if (!known)
 		return err_set(err, "params.range", 0, "handshake",
 			"only " FRAME_PROTOCOL " is spoken here");
-	r = json_get_int(params, "heartbeat_s", 0, HEARTBEAT_MAX_S, &heartbeat, "params.range",
-		err);
-	if (r < 0 && r != -ENOENT)
-		return r;
-	r = json_get_bool(params, "events", &a->events, "params.type", err);
-	if (r < 0 && r != -ENOENT)
-		return r;
-	r = json_get_bool(params, "survive", &a->survive, "params.type", err);
-	if (r < 0 && r != -ENOENT)
-		return r;
-	r = take_text(params, "owner", a->owner, sizeof(a->owner), err);
-	if (r == 0)
-		r = take_text(params, "session", a->session, sizeof(a->session), err);
+	text_copy(w.owner, sizeof(w.owner), a->owner);
+	text_copy(w.session, sizeof(w.session), a->session);
+	r = read_wishes(params, &w, err);
 	if (r == 0 && caps && !json_is_null(caps))
 		r = policy_add_handshake(&a->policy, caps, err);
-	a->heartbeat_ms = (uint64_t)heartbeat * 1000;
-	return r;
+	if (r < 0)
+		return r;
+	text_copy(a->owner, sizeof(a->owner), w.owner);
+	text_copy(a->session, sizeof(a->session), w.session);
+	a->events = w.events;
+	a->survive = w.survive;
+	a->heartbeat_ms = (uint64_t)w.heartbeat_s * 1000;
+	return 0;
 }
 
 static void handshake(struct agent *a, const json_t *id, const json_t *params)
@@ -91,41 +110,63 @@ static void handshake(struct agent *a, const json_t *id, const json_t *params)
 			(json_int_t)clock_utc_ms()));
 }
 
-static json_t *catalogue(const struct agent *a)
+static json_t *fault_to_json(const struct agent *a, const struct fault_entry *e)
+{
+	json_t *j = catalogue_entry_to_json(e);
+	bool role = agent_role_allows(a, e->id), steps = fault_find_native(e->id) != NULL;
+
+	json_object_set_new(j, "executable", json_boolean(role && steps));
+	json_object_set_new(j, "backend", steps ? json_string("signal") : json_null());
+	json_object_set_new(j, "reason",
+		!steps		? json_string("fault.not_executable")
+			: !role ? json_string("role.denied")
+				: json_null());
+	return j;
+}
+
+/* Sorted by id: there is no newest. */
+static json_t *catalogue(const struct agent *a, int64_t limit, const char *after, json_t **ret_next)
 {
 	size_t n;
 	const struct fault_entry *e = catalogue_entries(&n);
 	json_t *list = json_array();
 
+	*ret_next = json_null();
 	for (size_t i = 0; i < n; i++) {
-		json_t *j = catalogue_entry_to_json(&e[i]);
-		bool role = agent_role_allows(a, e[i].id),
-		     steps = fault_find_native(e[i].id) != NULL;
-
-		json_object_set_new(j, "executable", json_boolean(role && steps));
-		json_object_set_new(j, "backend", steps ? json_string("signal") : json_null());
-		json_object_set_new(j, "reason",
-			!steps		? json_string("fault.not_executable")
-				: !role ? json_string("role.denied")
-					: json_null());
-		json_array_append_new(list, j);
+		if (after[0] && strcmp(e[i].id, after) <= 0)
+			continue;
+		if ((int64_t)json_array_size(list) == limit) {
+			*ret_next = json_string(e[i - 1].id);
+			break;
+		}
+		json_array_append_new(list, fault_to_json(a, &e[i]));
 	}
 	return list;
 }
 
-static void capabilities(struct agent *a, const json_t *id, const json_t *params _unused_)
+static void capabilities(struct agent *a, const json_t *id, const json_t *params)
 {
-	json_t *families = json_array();
+	char after[LEASE_TEXT_SIZE] = "";
+	int64_t limit = CATALOG_LIMIT;
+	json_t *families, *catalog, *next;
+	struct err err = {0};
+	int r = json_get_int(params, "limit", 1, CATALOG_LIMIT_MAX, &limit, "params.range", &err);
 
+	if (r == 0 || r == -ENOENT)
+		r = json_get_text(params, "after", after, sizeof(after), "params.type", &err);
+	if (r < 0 && r != -ENOENT)
+		return agent_error(a, id, RPC_INVALID_PARAMS, &err);
+	families = json_array();
 	for (size_t i = 0; i < fault_families_n(); i++)
 		if (agent_role_allows(a, fault_families[i]))
 			json_array_append_new(families, json_string(fault_families[i]));
+	catalog = catalogue(a, limit, after, &next);
 	agent_reply(a, id,
-		json_pack("{s:o, s:o, s:o, s:o, s:{s:s, s:s}, s:n}", "roles",
-			roles_to_json(a->options.roles), "faults", families, "catalog",
-			catalogue(a), "kernel", kernel_to_json(&a->kernel), "cgroup", "mode",
+		json_pack("{s:o, s:o, s:o, s:o, s:{s:s, s:s}, s:o}", "roles",
+			roles_to_json(a->options.roles), "faults", families, "catalog", catalog,
+			"kernel", kernel_to_json(&a->kernel), "cgroup", "mode",
 			cgroup_mode_name(a->store.domain.mode), "kill",
-			cgroup_kill_name(a->store.domain.kill), "next"));
+			cgroup_kill_name(a->store.domain.kill), "next", next));
 }
 
 static void ping(struct agent *a, const json_t *id, const json_t *params _unused_)
@@ -162,7 +203,7 @@ static void release(struct agent *a, const json_t *id, const json_t *params)
 		return;
 	}
 	e = agent_entry_find(a, key);
-	if (e && e->holder) {
+	if (e && e->holder && !e->ended) {
 		agent_entry_wait(e, WAIT_RELEASE, id, NULL);
 		agent_entry_release(a, e, LEASE_END_NORMAL);
 		return;
@@ -194,7 +235,7 @@ static void extend(struct agent *a, const json_t *id, const json_t *params)
 			(unsigned long long)(e ? e->max_ttl_ms / 1000 : 86400));
 	if (err.code[0])
 		return agent_error(a, id, RPC_INVALID_PARAMS, &err);
-	if (!e || !e->holder) {
+	if (!e || !e->holder || e->ended) {
 		err_set(&err, "lease.not_yours", 0, "extend",
 			"%s is not a live lease of this session", key);
 		return agent_error(a, id, RPC_SAFETY_REFUSED, &err);
@@ -204,21 +245,33 @@ static void extend(struct agent *a, const json_t *id, const json_t *params)
 	agent_entry_wait(e, WAIT_EXTEND, id, NULL);
 }
 
+#define METHOD_KEYS_MAX 8
+
 static const struct method {
 	const char *name;
 	void (*serve)(struct agent *a, const json_t *id, const json_t *params);
-	bool waits; /* until the start's recovery has read all records */
+	bool waits;			   /* until the start's recovery has read all records */
+	const char *keys[METHOD_KEYS_MAX]; /* of params; none: the method looks by itself */
 } methods[] = {
-	{"handshake", handshake, false},
-	{"capabilities.query", capabilities, false},
-	{"health.ping", ping, false},
-	{"task.execute", agent_task_execute, true},
-	{"task.status", agent_task_status, false},
-	{"task.cancel", agent_task_cancel, true},
-	{"lease.list", agent_clerk_list, true},
-	{"lease.extend", extend, true},
-	{"lease.release", release, true},
+	{"handshake", handshake, false, {NULL}},
+	{"capabilities.query", capabilities, false, {"run_id", "agent_id", "limit", "after"}},
+	{"health.ping", ping, false, {"run_id", "agent_id"}},
+	{"task.execute", agent_task_execute, true, {NULL}},
+	{"task.status", agent_task_status, false, {NULL}},
+	{"task.cancel", agent_task_cancel, true, {"run_id", "agent_id", "task_id"}},
+	{"lease.list", agent_clerk_list, true, {NULL}},
+	{"lease.extend", extend, true, {"run_id", "agent_id", "lease_id", "ttl_seconds"}},
+	{"lease.release", release, true, {"run_id", "agent_id", "lease_id", "surrender", "note"}},
 };
+
+static size_t n_keys(const struct method *m)
+{
+	size_t n = 0;
+
+	while (n < METHOD_KEYS_MAX && m->keys[n])
+		n++;
+	return n;
+}
 
 static int check_correlation(const json_t *params, struct err *err)
 {
@@ -253,6 +306,31 @@ static const struct method *find_method(const char *name)
 	return NULL;
 }
 
+void agent_serve_method(struct agent *a, const json_t *id, const char *method, const json_t *params)
+{
+	const struct method *m = find_method(method);
+	struct err err;
+
+	if (a->interrupted) {
+		err_set(&err, "session.ending", 0, "dispatch", "this session is ending");
+		agent_error(a, id, RPC_SAFETY_REFUSED, &err);
+	} else if (m) {
+		m->serve(a, id, params);
+	}
+}
+
+static void check_and_serve(struct agent *a, const json_t *id, const struct method *m,
+	const json_t *params)
+{
+	struct err err = {0};
+
+	if (m->keys[0] &&
+		json_check_keys(params, m->keys, n_keys(m), m->name, "params.unknown", &err) < 0)
+		agent_error(a, id, RPC_INVALID_PARAMS, &err);
+	else if (a->interrupted || !agent_defer(a, id, m->name, params))
+		agent_serve_method(a, id, m->name, params);
+}
+
 void agent_dispatch(struct agent *a, struct frame *f)
 {
 	const struct method *m;
@@ -265,16 +343,12 @@ void agent_dispatch(struct agent *a, struct frame *f)
 		err_set(&err, "method.unknown", 0, "dispatch", "no such method: %.100s", f->method);
 		return agent_error(a, f->id, RPC_METHOD_NOT_FOUND, &err);
 	}
-	if (a->interrupted) {
-		err_set(&err, "session.ending", 0, "dispatch", "this session is ending");
-		return agent_error(a, f->id, RPC_SAFETY_REFUSED, &err);
-	}
-	if (m->waits && !a->ready)
+	if (m->waits && !a->ready && !a->interrupted)
 		json_array_append_new(a->queued,
 			json_pack("{s:O, s:s, s:O}", "id", f->id, "method", f->method, "params",
 				f->params));
 	else
-		m->serve(a, f->id, f->params);
+		check_and_serve(a, f->id, m, f->params);
 }
 
 void agent_dispatch_queued(struct agent *a)
@@ -284,9 +358,7 @@ void agent_dispatch_queued(struct agent *a)
 	json_t *q;
 
 	a->queued = json_array();
-	json_array_foreach(queued, i, q) {
-		const struct method *m = find_method(json_text_or(q, "method", ""));
-
-		m->serve(a, json_object_get(q, "id"), json_object_get(q, "params"));
-	}
+	json_array_foreach(queued, i, q)
+		check_and_serve(a, json_object_get(q, "id"),
+			find_method(json_text_or(q, "method", "")), json_object_get(q, "params"));
 }

@@ -10,8 +10,9 @@
 #include "rpc/agent.h"
 #include "rpc/frame.h"
 
-#define AGENT_OUT_MAX (4u << 20)
-#define AGENT_OUT_PAUSE (AGENT_OUT_MAX - 2 * FRAME_MAX) /* beyond it stdin is not read */
+#define AGENT_OUT_PAUSE (2u << 20) /* beyond it stdin is not read, and events are dropped */
+#define AGENT_OUT_MAX (AGENT_OUT_PAUSE + 6u * FRAME_MAX) /* room for what was asked before that */
+#define AGENT_DEFERRED_MAX 1000 /* requests that wait; beyond it stdin is not read either */
 #define AGENT_SPARES 8
 #define AGENT_TASKS_KEPT 1000
 #define AGENT_ENTRIES_KEPT 1000 /* ended ones, for answers */
@@ -74,7 +75,7 @@ struct clerk {
 	struct entry *entry;
 	void (*told)(struct agent *a, struct clerk *c, const json_t *what);
 	void (*over)(struct agent *a, struct clerk *c);
-	bool answered;
+	bool answered, is_list;
 	struct task *task;
 };
 
@@ -95,8 +96,10 @@ struct agent {
 	uint64_t event_seq, events_dropped;
 	bool ready; /* the start's recovery has read all records */
 	bool in_always_ready, in_closed, out_broken, ending, interrupted;
+	bool lines_left; /* read, and not looked at for want of room */
 	uint64_t end_limit_ms;
-	json_t *queued; /* requests that wait for `ready` */
+	json_t *queued;	  /* requests that wait for `ready` */
+	json_t *deferred; /* requests that wait for others, see agent_order.c */
 	unsigned next_hint;
 	char spares[AGENT_SPARES][LEASE_SPARE_SIZE];
 	size_t n_spares;
@@ -124,6 +127,14 @@ void agent_begin_end(struct agent *a, bool interrupt);
 /* agent_methods.c */
 void agent_dispatch(struct agent *a, struct frame *f);
 void agent_dispatch_queued(struct agent *a);
+void agent_serve_method(struct agent *a, const json_t *id, const char *method,
+	const json_t *params);
+
+/* agent_order.c: requests that wait for others */
+bool agent_may_take(const struct agent *a);
+/* True when the request has to wait, and was kept. */
+bool agent_defer(struct agent *a, const json_t *id, const char *method, const json_t *params);
+void agent_dispatch_deferred(struct agent *a);
 
 /* agent_task.c: task.* */
 void agent_task_execute(struct agent *a, const json_t *id, const json_t *params);
@@ -144,6 +155,8 @@ int agent_entry_start(struct agent *a, struct entry *e, const struct holder_setu
 void agent_entry_wait(struct entry *e, enum waiting_for what, const json_t *id, struct task *t);
 void agent_entry_release(struct agent *a, struct entry *e, enum lease_end why);
 void agent_release_queued(struct agent *a);
+/* Something is being done to it that was asked for: an injection, or its end. */
+bool agent_entry_is_busy(const struct entry *e);
 void agent_entry_ended(struct agent *a, struct entry *e, const struct holder_news *n);
 void agent_forget_entries(struct agent *a);
 void agent_entries_free(struct agent *a);
