@@ -135,9 +135,14 @@ static int link_name(struct lease_store *s, struct lease_file *f, const char *ke
 
 static int allot_id(struct lease_store *s, struct lease_file *f, struct lease *l, struct err *err)
 {
-	for (unsigned n = s->next_hint; n <= ID_MAX; n++) {
+	unsigned n = s->next_hint;
+
+	/* Behind the highest, which a controller may have named itself: then those below it are looked at too. */
+	for (unsigned i = 0; i < ID_MAX; i++, n++) {
 		int r;
 
+		if (n < 1 || n > ID_MAX)
+			n = 1;
 		snprintf(l->id, sizeof(l->id), "l-%08u", n);
 		text_copy(l->key, sizeof(l->key), l->id);
 		r = link_name(s, f, l->key);
