@@ -208,6 +208,15 @@ static void tell_move(struct agent *a, struct entry *e, const char *from)
 				text_member(e->lease, "release_mechanism")));
 }
 
+/* Other sessions allot from this store too: the next number is sought behind the last that was free. */
+static void note_number(struct agent *a, const char *id)
+{
+	uint64_t n;
+
+	if (lease_id_is_native(id) && text_parse_u64_n(id + 2, 8, &n) == 0 && n >= a->next_hint)
+		a->next_hint = (unsigned)n + 1;
+}
+
 static void take_lease(struct agent *a, struct entry *e, json_t *lease)
 {
 	char from[16];
@@ -217,8 +226,10 @@ static void take_lease(struct agent *a, struct entry *e, json_t *lease)
 	text_copy(from, sizeof(from), text_member(e->lease, "state"));
 	json_decref(e->lease);
 	e->lease = json_incref(lease);
-	if (!e->key[0])
+	if (!e->key[0]) {
 		text_copy(e->key, sizeof(e->key), text_member(lease, "id"));
+		note_number(a, e->key);
+	}
 	e->deadline_boottime_ms = (uint64_t)json_int_or(lease, "deadline_boottime_ms", 0);
 	tell_move(a, e, from);
 }
