@@ -105,6 +105,17 @@ def test_kill_needs_no_claim_on_a_pause(agents, sleeper):
     assert a.wait_state(lease["id"], "released").mechanism == "target_gone"
 
 
+def test_the_highest_number_is_not_the_end(agent, agents, sleeper):
+    """A controller may name its lease; the numbers below are still there for the others, now and later."""
+    for session in (agent, agents(agent.state)):
+        for wanted in ("l-99999999" if session is agent else None, None, None):
+            lease = session.inject(sleeper.pid, **{"id": wanted})
+            assert lease["id"] == wanted or wanted is None
+            assert session.release(lease["id"])["ok"] is True
+    numbers = sorted(agent.records())
+    assert len(numbers) == 6 and numbers[-1] == "l-99999999" and numbers[-2] < "l-00000100"
+
+
 # -- what a claim is worth when its lease is over
 
 

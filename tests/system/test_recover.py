@@ -375,9 +375,9 @@ def test_overdue_holder_that_hears_nothing(as_root, agent, sleeper):
     wait_until(lambda: "frozen 1" in open(f"{leaf}/cgroup.events", encoding="ascii").read())
     past_deadline(agent.state / "leases" / f"{lease['id']}.log")
     report = recover(agent.state)
-    assert not sleeper.stopped
+    # Its agent is there as well, and may have been quicker to recover it.
     record = agent.wait_state(lease["id"], "released")
-    assert record.mechanism == "recovery", report
+    assert record.mechanism == "recovery" and not sleeper.stopped, report
 
 
 # -- sweep
