@@ -377,33 +377,42 @@ static void check_heartbeat(struct agent *a)
 	agent_begin_end(a, true);
 }
 
-static void run(struct agent *a)
+static void take_events(struct agent *a, int timeout_ms)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
+	int n = epoll_wait(a->epollfd, events, EVENTS_AT_ONCE, timeout_ms);
 
-	while (!is_over(a)) {
-		int n = epoll_wait(a->epollfd, events, EVENTS_AT_ONCE, next_due(a));
+	for (int i = 0; i < n; i++) {
+		struct source *s = events[i].data.ptr;
 
-		for (int i = 0; i < n; i++) {
-			struct source *s = events[i].data.ptr;
-
-			if (s->ready)
-				s->ready(a, s);
-		}
-		agent_dispatch_deferred(a);
-		if (a->lines_left)
-			take_lines(a);
-		if (a->in_always_ready && !a->in_closed)
-			on_input(a, &a->in);
-		agent_release_queued(a);
-		check_heartbeat(a);
-		if (a->ending)
-			agent_begin_end(a, false); /* what became active since is undone too */
-		flush(a);
-		agent_forget_clerks(a);
-		if (n > 0)
-			agent_forget_entries(a);
+		if (s->ready)
+			s->ready(a, s);
 	}
+	agent_dispatch_deferred(a);
+	if (a->lines_left)
+		take_lines(a);
+	if (a->in_always_ready && !a->in_closed)
+		on_input(a, &a->in);
+	agent_release_queued(a);
+	check_heartbeat(a);
+	if (a->ending)
+		agent_begin_end(a, false); /* what became active since is undone too */
+	flush(a);
+	agent_forget_clerks(a);
+	if (n > 0)
+		agent_forget_entries(a);
+}
+
+static int run(struct agent *a, struct err *err)
+{
+	int r;
+
+	/* A handshake that is there already is answered first: the recovery takes time to start. */
+	take_events(a, 0);
+	r = agent_recover_start(a, err);
+	while (r == 0 && !is_over(a))
+		take_events(a, next_due(a));
+	return r;
 }
 
 static int watch_standard_streams(struct agent *a)
@@ -523,7 +532,7 @@ static int set_up(struct agent *a, struct err *err)
 	a->deferred = json_array();
 	frame_reader_init(&a->reader);
 	buf_init(&a->out, AGENT_OUT_MAX);
-	return agent_recover_start(a, err);
+	return 0;
 }
 
 static void tear_down(struct agent *a)
@@ -558,8 +567,9 @@ int agent_serve(const struct agent_options *o, int *ret_code, struct err *err)
 		.domain = CGROUP_DOMAIN_INIT};
 	policy_init(&a->policy);
 	r = set_up(a, err);
+	if (r == 0)
+		r = run(a, err);
 	if (r == 0) {
-		run(a);
 		agent_leave_watcher(a);
 		*ret_code = a->dirty ? 7 : 0;
 	}
