@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import os
 import pty
+import select
 import shutil
 import signal
 import subprocess
@@ -67,15 +68,28 @@ def test_sleeper(agent, sleeper):
     assert not sleeper.stopped and sleeper.alive
 
 
-def test_active_is_on_disk_while_it_is_paused(agent, sleeper):
-    lease = agent.inject(sleeper.pid)
-    record = agent.record(lease["id"])
-    # Undo came to disk in a line before the one with the time of injection.
-    active = [n for n, line in enumerate(record.lines) if line["body"].get("state") == "active"]
-    injected = [n for n, line in enumerate(record.lines) if line["body"].get("injected_at")]
-    assert active and injected and active[0] < injected[0]
-    assert record.lines[active[0]]["body"]["undo_ops"][0]["args"]["pid"] == str(sleeper.pid)
-    assert_released(agent, lease["id"])
+def test_active_is_on_disk_before_the_target_is_touched(agent, sleeper):
+    """Looked at the moment it stands: undo is there already, the time of injection is not needed for it."""
+    for n in range(1, 21):
+        number = agent.start("task.execute", fault_id="proc.pause", lease=agent.native(sleeper.pid))
+        wait_until(lambda: sleeper.stopped, interval=0)
+        record = agent.record(f"l-{n:08d}")
+        assert record.state == "active"
+        assert record["undo_ops"][0]["args"]["pid"] == str(sleeper.pid)
+        first = next(line["body"] for line in record.lines if line["body"].get("state") == "active")
+        assert first["undo_ops"] and not first.get("injected_at")
+        assert_released(agent, agent.result(number)["lease"]["id"])
+
+
+def test_the_result_is_on_disk_before_the_holder_exits(agent, sleeper):
+    for _ in range(20):
+        lease = agent.inject(sleeper.pid)
+        holder = os.pidfd_open(agent.holder_pid(lease["id"]))
+        number = agent.start("lease.release", lease_id=lease["id"])
+        select.select([holder], [], [], 5)
+        assert agent.record(lease["id"]).state == "released"
+        os.close(holder)
+        assert agent.result(number)["ok"] is True
 
 
 def test_nginx_and_all_its_workers(agent, nginx):
