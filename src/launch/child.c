@@ -36,6 +36,21 @@ static void close_others(const struct child_plan *p)
 	syscall(SYS_close_range, from, ~0U, 0);
 }
 
+/*
+ * A body has no standard streams, but their numbers must be taken: a line of
+ * the log goes to 2, whatever that is, and a record must never be.
+ */
+static void take_standard_numbers(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd < STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 static _Noreturn void fail(const struct child_plan *p, const struct err *err)
 {
 	if (p->linkfd >= 0)
@@ -146,6 +161,8 @@ static _Noreturn void run_body(const struct child_plan *p)
 _Noreturn void child_run(const struct child_plan *p)
 {
 	close_others(p);
+	if (p->spec->body)
+		take_standard_numbers();
 	prctl(PR_SET_NAME, process_names[p->spec->kind]);
 	setsid();
 	default_signals();
