@@ -47,6 +47,8 @@ def sweep(root):
         again = [f"--scenario {f['scenario']} --point {f['point']} ({f['call']}): {f['why']}"
                  for f in account["failures"]]
         assert not again, f"{len(again)} points failed:\n" + "\n".join(again[:40])
+        assert not account["litter_names"], "ended records kept the name of a spare"
+        assert not account["litter_marks"], "stores left their cgroup"
         return account
 
     return run

@@ -126,6 +126,13 @@ static int entry_remove(const char *path, const struct stat *st, int type, struc
 
 void bench_reset(struct bench *bench)
 {
+	int status;
+
+	if (access(bench->state, F_OK) == 0) {
+		bench_command(bench, "recover", "--sweep", &status);
+		if (bench->litter)
+			litter_count(bench->state, bench->litter);
+	}
 	nftw(bench->state, entry_remove, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 	bench->n_used = 0;
 }
@@ -182,9 +189,10 @@ static int bench_wait_all(struct bench *bench, pid_t pid, int *ret_status)
 	}
 }
 
-int bench_command(struct bench *bench, const char *verb, int *ret_status)
+int bench_command(struct bench *bench, const char *verb, const char *flag, int *ret_status)
 {
-	char *argv[] = {(char *)bench->agent, (char *)verb, "--state", bench->state, NULL};
+	char *argv[] = {(char *)bench->agent, (char *)verb, "--state", bench->state, (char *)flag,
+		NULL};
 	int stdfd[3] = {bench->nullfd, bench->errorfd, bench->errorfd};
 	pid_t pid = fork();
 	int r;

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "litter.h"
 #include "target.h"
 
 #include <stdbool.h>
@@ -27,6 +28,7 @@ struct bench {
 	bool fresh;	 /* a new state directory for every point */
 	unsigned n_used; /* points since the state directory was new */
 	unsigned n_kept;
+	struct litter *litter; /* borrowed; NULL: not counted */
 	struct target target;
 };
 
@@ -38,17 +40,20 @@ void bench_close(struct bench *bench);
 /* Before a point: a target that runs, a state directory that is not worn out. 0 or -errno. */
 int bench_prepare(struct bench *bench);
 
-/* After a point whose state must not touch the next one. */
+/*
+ * After a point whose state must not touch the next one: lets recovery sweep, counts what stays all
+ * the same, and removes the directory.
+ */
 void bench_reset(struct bench *bench);
 
 /* Keeps the state directory of a failed point under ROOT/failed-NAME: of the first few. */
 void bench_keep(struct bench *bench, const char *name);
 
 /*
- * Runs the agent with `verb` on the state directory, untraced, until it and all it started are
- * gone. 0 with the wait status; -ETIME past the deadline (then all are killed); another -errno.
+ * Runs the agent with `verb` (and `flag`, if any) on the state directory, untraced, until it and all
+ * it started are gone. 0 with the wait status; -ETIME past the deadline (then all are killed); another -errno.
  */
-int bench_command(struct bench *bench, const char *verb, int *ret_status);
+int bench_command(struct bench *bench, const char *verb, const char *flag, int *ret_status);
 
 /* Waits for a child to change, at most until the deadline. */
 void bench_wait(struct bench *bench, uint64_t deadline_us);

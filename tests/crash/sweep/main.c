@@ -6,7 +6,7 @@
  * process is counted. From that come the points; each is played anew, with a blow struck at its
  * call, and then what must hold is checked. trial.h says what that is, roles.h who is who.
  *
- * Exit: 0 all points held, 1 some failed, 2 the sweep could not be done.
+ * Exit: 0 all points held, 1 some failed or something was left behind, 2 the sweep could not be done.
  */
 #include "calls.h"
 #include "clock.h"
@@ -26,6 +26,7 @@
 
 struct tally {
 	size_t swept, missed, failed, dirty, broken;
+	unsigned names, marks; /* see litter.h */
 	uint64_t us;
 	unsigned slowest_us;
 	struct point slowest;
@@ -151,6 +152,8 @@ static int sweep(const struct options *options, const struct plan *plan,
 	}
 	r = crew_end(&crew);
 	tally->us = clock_us() - began_us;
+	tally->names = atomic_load(&crew.litter->names);
+	tally->marks = atomic_load(&crew.litter->marks);
 	return r || n < plan->n ? -ECHILD : 0;
 }
 
@@ -161,9 +164,10 @@ static double per_minute(const struct tally *tally)
 
 static void tally_print_json(const struct options *options, const struct tally *tally)
 {
-	json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:O}", "v", 1,
-		"swept", (json_int_t)tally->swept, "missed", (json_int_t)tally->missed, "failed",
-		(json_int_t)tally->failed, "dirty", (json_int_t)tally->dirty, "seconds",
+	json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:i, s:i, s:f, s:f, s:f, s:I, s:O}", "v",
+		1, "swept", (json_int_t)tally->swept, "missed", (json_int_t)tally->missed, "failed",
+		(json_int_t)tally->failed, "dirty", (json_int_t)tally->dirty, "litter_names",
+		(int)tally->names, "litter_marks", (int)tally->marks, "seconds",
 		(double)tally->us / 1e6, "per_minute", per_minute(tally), "slowest_ms",
 		tally->slowest_us / 1e3, "seed", (json_int_t)options->seed, "failures",
 		tally->failures);
@@ -190,6 +194,9 @@ static void tally_print(const struct options *options, const struct tally *tally
 		printf("slowest return of the target: %.1f ms, --scenario %s --point %s\n",
 			tally->slowest_us / 1e3, scenarios[tally->slowest.scenario].name, text);
 	}
+	if (tally->names || tally->marks)
+		printf("left behind: %u second names of records, %u cgroups of stores\n",
+			tally->names, tally->marks);
 	if (options->random)
 		printf("seed %llu\n", (unsigned long long)options->seed);
 }
@@ -227,7 +234,7 @@ static int run(const struct options *options)
 	json_decref(tally.failures);
 	if (r != 0 || tally.broken)
 		return 2;
-	return tally.failed ? 1 : 0;
+	return tally.failed || tally.names || tally.marks ? 1 : 0;
 }
 
 int main(int argc, char **argv)

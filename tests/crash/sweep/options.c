@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
 	"usage: sweep --agent PATH --state-root DIR [options]\n"
@@ -284,6 +285,10 @@ int options_read(int argc, char **argv, struct options *ret)
 	}
 	if (!ret->setup.agent || !ret->setup.root || optind != argc) {
 		fputs(usage, stderr);
+		return -EINVAL;
+	}
+	if (access(ret->setup.agent, X_OK) < 0) {
+		fprintf(stderr, "sweep: %s cannot be run: %s\n", ret->setup.agent, strerror(errno));
 		return -EINVAL;
 	}
 	options_complete(ret);

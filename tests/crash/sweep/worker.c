@@ -99,8 +99,13 @@ int crew_record(const struct crew_setup *setup, unsigned scenario, struct census
 	return WEXITSTATUS(status);
 }
 
+struct shared {
+	atomic_size_t next; /* point to sweep */
+	struct litter litter;
+};
+
 static int worker_sweeps(const struct crew_setup *setup, unsigned number, const struct plan *plan,
-	const struct census *census, atomic_size_t *next, int reportfd)
+	const struct census *census, struct shared *shared, int reportfd)
 {
 	struct outcome warming;
 	struct bench bench;
@@ -110,9 +115,10 @@ static int worker_sweeps(const struct crew_setup *setup, unsigned number, const 
 
 	if (!unused || worker_open(setup, number, &bench) < 0)
 		return 1;
+	bench.litter = &shared->litter;
 	if (!setup->fresh && plan->n > 0)
 		trial_record(&bench, plan->points[0].scenario, NULL, NULL, unused, &warming);
-	while ((at = atomic_fetch_add(next, 1)) < plan->n) {
+	while ((at = atomic_fetch_add(&shared->next, 1)) < plan->n) {
 		const struct point *point = &plan->points[at];
 
 		report = (struct report){.point = at};
@@ -130,20 +136,20 @@ static int worker_sweeps(const struct crew_setup *setup, unsigned number, const 
 int crew_start(const struct crew_setup *setup, const struct plan *plan, const struct census *census,
 	unsigned n_workers, struct crew *ret)
 {
-	atomic_size_t *next = shared_memory(sizeof(*next));
+	struct shared *shared = shared_memory(sizeof(*shared));
 	int fds[2];
 
-	if (!next)
+	if (!shared)
 		return -ENOMEM;
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return -errno;
-	*ret = (struct crew){.reportfd = fds[0]};
+	*ret = (struct crew){.litter = &shared->litter, .reportfd = fds[0]};
 	for (unsigned i = 0; i < n_workers && i < CREW_MAX; i++) {
 		pid_t pid = fork();
 
 		if (pid == 0) {
 			close(fds[0]);
-			_exit(worker_sweeps(setup, i, plan, census, next, fds[1]));
+			_exit(worker_sweeps(setup, i, plan, census, shared, fds[1]));
 		}
 		if (pid > 0)
 			ret->pids[ret->n++] = pid;

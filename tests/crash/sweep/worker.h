@@ -33,6 +33,7 @@ struct report {
 enum { CREW_MAX = 32 };
 
 struct crew {
+	struct litter *litter; /* complete once all workers have ended */
 	pid_t pids[CREW_MAX];
 	unsigned n;
 	int reportfd; /* a struct report each time a point was swept; EOF: all are done */
