@@ -64,7 +64,9 @@ static bool is_newer(const char *line, size_t len, const char *format)
 	if (memcmp(p, format, name_len) != 0 || text_parse_u64(format + name_len, &ours) < 0)
 		return false;
 	p += name_len;
-	digits = strspn(p, "0123456789");
+	/* Not strspn: the line is part of a file, and nothing ends it. */
+	for (digits = 0; p + digits < line + len && p[digits] >= '0' && p[digits] <= '9';)
+		digits++;
 	return text_parse_u64_n(p, digits, &theirs) == 0 && theirs > ours;
 }
 
