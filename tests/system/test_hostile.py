@@ -1,0 +1,379 @@
+"""What no controller of good will would do: a clear answer each, the session alive where it may be, nothing left behind."""
+
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from mayhem_test import Agent, RpcError, SessionEnded, Sleeper, StateDir, agent_path, leases, start_ticks, wait_until
+
+MIB = 1 << 20
+OURS = b'"params":{"run_id":"r","agent_id":"a"}'
+PING = b'{"id":1,"method":"health.ping",' + OURS + b"}\n"
+SANITIZED = os.environ.get("MAYHEM_TREE") == "sanitizer" or "san" in os.environ.get("MAYHEM_BUILD", "")
+GENEROUS = 4 if SANITIZED else 1
+
+
+def padded(size, number=1):
+    """A ping that is exactly so many bytes long, without its LF."""
+    head, tail = b'{"id":%d,"method":"health.ping",' % number + OURS[:-1] + b',"x":"', b'"}}'
+    return head + b"x" * (size - len(head) - len(tail)) + tail
+
+
+def error_of(frame):
+    return frame["error"]["code"], frame["error"]["data"]["reason"]
+
+
+def alive(agent):
+    assert agent.ping()["pong"] is True
+    return True
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * resource.getpagesize()
+
+
+# -- frames
+
+
+def test_blank_lines_are_ignored(agent):
+    agent.send_raw(b"\n\r\n \t \n\n" * 1000)
+    assert alive(agent) and agent.strays == []
+
+
+def test_a_line_of_one_byte(agent):
+    for byte in (b"x", b"{", b"0", b'"', b"\0", b"\xff", b"]"):
+        agent.send_raw(byte + b"\n")
+        assert error_of(agent.stray()) in ((-32700, "frame.json"), (-32600, "frame.shape"))
+    assert alive(agent)
+
+
+def test_the_longest_line_and_one_more(agent):
+    agent.send_raw(padded(MIB, 501) + b"\n")
+    assert error_of(agent.wait(501)) == (-32602, "params.unknown")  # read as a whole, to its `x`
+    for size in (MIB + 1, 2 * MIB, 5 * MIB):
+        agent.send_raw(padded(size) + b"\n")
+        assert error_of(agent.stray()) == (-32600, "frame.too_long")
+        assert alive(agent) and agent.strays == []
+    assert resident(agent.pid) < 12 * MIB * GENEROUS * 4
+
+
+def test_a_long_line_is_told_before_its_end_and_skipped_to_it(agent):
+    for _ in range(20):
+        agent.send_raw(b"x" * 65536)
+    assert error_of(agent.stray()) == (-32600, "frame.too_long")
+    agent.send_raw(PING.replace(b"\n", b" still that line\n"))
+    assert alive(agent) and agent.strays == []
+
+
+def test_byte_by_byte(agent):
+    for byte in b'{"id":"slow","method":"health.ping",' + OURS + b"}\n":
+        agent.send_raw(bytes([byte]))
+    assert agent.wait("slow")["result"]["pong"] is True
+
+
+@pytest.mark.parametrize("deep", [b"[" * 10_000, b'{"a":' * 10_000, b"[" * 10_000 + b"]" * 10_000,
+                                  b'{"id":1,"method":"health.ping","params":' + b'{"a":' * 10_000 + b"1" + b"}" * 10_001])
+def test_nested_deep(agent, deep):
+    agent.send_raw(deep + b"\n")
+    assert error_of(agent.stray()) == (-32700, "frame.json")
+    assert alive(agent)
+
+
+@pytest.mark.parametrize("text", [
+    b'{"id":1,"method":"\xff"}', b'{"id":1,"method":"\xc0\xaf"}', b'{"id":1,"method":"\xed\xa0\x80"}',
+    b'{"id":1,"method":"\xf4\x90\x80\x80"}', b'{"id":1,"method":"a\0b"}', b"\xfe\xff\0{", b'\xef\xbb\xbf{"id":1}',
+    b'{"id":1,"method":"\\ud800"}', b'{"id":1,"id":2,"method":"health.ping"}',
+    b'{"id":1,"method":"health.ping","params":{"run_id":"r","run_id":"r","agent_id":"a"}}',
+    b'{"id":1,"method":"health.ping","params":{"a":{"b":{"c":1,"c":1}}}}',
+    b'{"id":9223372036854775808,"method":"x"}', b'{"id":1e999,"method":"x"}', b'{"id":1,"n":' + b"9" * 10_000 + b"}",
+    b'{"id":NaN,"method":"x"}', b'{"id":Infinity}', b'{"id":01}', b"{'id':1}", b'{"id":1,}', b'{"id":1} {"id":2}',
+])
+def test_what_is_not_json(agent, text):
+    agent.send_raw(text + b"\n")
+    assert error_of(agent.stray()) == (-32700, "frame.json")
+    assert alive(agent)
+
+
+def test_numbers_at_their_ends(agent, sleeper):
+    """As parameters, where a double or a cast would bend them."""
+    for ttl in ("1e308", "-0.0", "4.9e-324", "9223372036854775807", "-9223372036854775808", "0.00049"):
+        lease = json.dumps(agent.native(sleeper.pid)).replace('"ttl_seconds": 120', f'"ttl_seconds": {ttl}')
+        agent.send_raw(f'{{"id":"n","method":"task.execute","params":{{"run_id":"r","agent_id":"a","fault_id":"proc.pause",'
+                       f'"lease":{lease}}}}}\n'.encode())
+        assert error_of(agent.wait("n")) == (-32602, "params.range"), ttl
+    for pid in (4294967296 + sleeper.pid, -4294967296 + sleeper.pid, 2**63 - 1, -2**63):
+        with pytest.raises(RpcError) as e:  # none of them becomes the sleeper
+            agent.execute(agent.native(pid))
+        assert e.value.reason == "target.protected"
+        assert agent.execute(agent.declared(f"l-{abs(pid)}", "proc.pause",
+                                            [{"op": "x", "args": {"pid": str(pid)}}]))["ok"] is False
+    assert not sleeper.stopped
+
+
+def test_strings_at_their_ends(agent, sleeper, tmp_path):
+    """Ids, names and paths that are long, odd, or mean something to a file system."""
+    ops = [{"op": "signal.cont", "args": {"pid": str(sleeper.pid)}}]
+    for lease_id in ("l-../../../../tmp/x", "l-" + "x" * 77, "l-\u202e", "l- ", "l-%s%n", "l-'$(touch x)'"):
+        answer = agent.execute(agent.declared(lease_id, "proc.pause", ops))
+        assert answer["ok"] and answer["lease"]["id"] == lease_id
+        assert agent.execute(agent.declared(lease_id, "proc.pause", ops), "undo")["ok"]
+    for lease_id in ("l-" + "x" * 78, "l-a\nb", "l-"):
+        with pytest.raises(RpcError) as e:
+            agent.execute(agent.declared(lease_id, "proc.pause", ops))
+        assert e.value.reason == "lease.shape"
+    names = set(os.listdir(f"{agent.state}/leases")) | set(os.listdir(f"{agent.state}/ended"))
+    assert all(n.startswith((".spare-", "d-")) for n in names)
+
+
+# -- much at once
+
+
+def test_thousands_of_requests_at_once(agent):
+    frames = b"".join(b'{"id":%d,"method":"health.ping",%s}\n' % (n, OURS) for n in range(10_000))
+    agent.send_raw(frames, timeout=60)
+    for n in range(10_000):
+        assert agent.wait(n)["result"]["pong"] is True
+
+
+def test_thousands_of_errors_at_once(agent):
+    """Their answers are longer than they are: none is lost for want of room."""
+    count = 60_000
+    agent.send_raw(b"1\n" * count, timeout=60, read=False)
+    wait_until(lambda: agent.pump(1) and len(agent.strays) == count, 60)
+    assert all(error_of(s) == (-32600, "frame.shape") for s in agent.strays)
+    agent.strays.clear()
+    assert alive(agent)
+
+
+def test_hundreds_of_lists_at_once(agent, sleepers):
+    for n, target in enumerate(sleepers(4)):
+        ops = [{"op": "signal.cont", "args": {"pid": str(target.pid), "filler": "x" * 50_000}}]
+        assert agent.execute(agent.declared(f"l-{n}", "proc.pause", ops))["ok"]
+    numbers = [agent.start("lease.list") for _ in range(100)]
+    started = time.monotonic()
+    assert alive(agent) and time.monotonic() - started < 2 * GENEROUS
+    for number in numbers:
+        assert len(agent.result(number, timeout=60)["leases"]) == 4
+
+
+def test_hundreds_of_injections_at_once(agent, sleepers):
+    targets = sleepers(20)
+    numbers = []
+    for _ in range(10):
+        for t in targets:
+            numbers.append(agent.start("task.execute", fault_id="proc.pause", lease=agent.native(t.pid)))
+    won = [agent.result(n, timeout=60) for n in numbers]
+    assert sum(a["ok"] for a in won) == 20  # one each
+    assert {a["reason"] for a in won if not a["ok"]} == {"resource_conflict"}
+    assert all(t.stopped for t in targets)
+    assert agent.eof(60) == 0
+    assert not any(t.stopped for t in targets)
+
+
+# -- pipes that break, or do not move
+
+
+def test_a_controller_that_never_reads(agents, state, sleepers):
+    """The queue has an end: stdin is not read any more, memory stays bounded, and faults end in time."""
+    short, long = sleepers(2)
+    agent = agents(state, handshake={"events": True})
+    agent.inject(short.pid, duration_ms=1500)
+    agent.inject(long.pid, duration_ms=60000)
+    sent = 0
+    with pytest.raises(TimeoutError):
+        while sent < 64 * MIB:
+            agent.send_raw(b'{"id":"%s","method":"no.such.method",%s}\n' % (b"i" * 200, OURS) * 100, timeout=2, read=False)
+            sent += 30_000
+    assert 1 * MIB < sent < 16 * MIB
+    assert resident(agent.pid) < 24 * MIB * GENEROUS * 4
+    wait_until(lambda: not short.stopped, 5)
+    assert leases(state)["l-00000001"].mechanism == "normal"
+    assert long.stopped
+    # When it reads again everything is there, and the session goes on behind the line that was cut.
+    agent.send_raw(b"\n", timeout=60)
+    assert agent.ping(timeout=60)["pong"] is True and agent.bad_lines == []
+    assert agent.eof() == 0 and not long.stopped
+
+
+def test_a_controller_that_never_reads_and_leaves(agents, state, sleeper):
+    agent = agents(state)
+    agent.inject(sleeper.pid)
+    with pytest.raises(TimeoutError):
+        agent.send_raw(PING * 1_000_000, timeout=1, read=False)
+    agent.popen.stdout.close()
+    agent.close_stdin()
+    agent._eof = True
+    assert agent.wait_exit(read=False) in (0, 7)
+    assert not sleeper.stopped
+
+
+def test_stdout_closed_while_nothing_is_said(agents, state, sleeper):
+    """A reader that goes away is the end of the session, also when there is nothing to write to it."""
+    agent = agents(state)
+    agent.inject(sleeper.pid)
+    agent.popen.stdout.close()
+    agent._eof = True
+    wait_until(lambda: not sleeper.stopped, 5)
+    assert agent.wait_exit(read=False) == 0
+    assert leases(state)["l-00000001"].mechanism == "agent_lost"
+
+
+def test_stdout_closed_costs_no_time(agents, state, sleeper):
+    """A surviving lease keeps nobody: the agent does not spin on the error of a pipe."""
+    agent = agents(state, handshake={"survive": True})
+    lease = agent.inject(sleeper.pid)
+    agent.popen.stdout.close()
+    agent._eof = True
+    assert agent.wait_exit(read=False) == 0
+    assert sleeper.stopped
+    other = agents(state)
+    assert other.release(lease["id"])["ok"]
+
+
+def test_stdout_closed_at_the_next_answer(agents, state, sleeper):
+    agent = agents(state)
+    agent.inject(sleeper.pid)
+    agent.popen.stdout.close()
+    agent._eof = True
+    try:
+        agent.send_raw(PING * 10)
+    except SessionEnded:
+        pass
+    assert agent.wait_exit(read=False) == 0 and not sleeper.stopped
+
+
+def start(state, tmp_path, stdin, redirect="", limits=(), text=b""):
+    """An agent by a shell that redirects; (exit code, stdout)."""
+    script = f'exec "$@" {redirect}'
+    (tmp_path / "in").write_bytes(text)
+    with open(stdin or tmp_path / "in", "rb") as source, (tmp_path / "out").open("wb") as out, \
+            (tmp_path / "err").open("wb") as err:
+        done = subprocess.run(["sh", "-c", script, "sh", *limits, agent_path(), "serve", "--state", str(state)],
+                              stdin=source, stdout=out, stderr=err, timeout=60, check=False)
+    return done.returncode, (tmp_path / "out").read_text()
+
+
+def inject_frame(pid, number=7):
+    return json.dumps({"id": number, "method": "task.execute", "params": {
+        "run_id": "r", "agent_id": "a", "fault_id": "proc.pause",
+        "lease": {"target": {"kind": "process", "pid": pid}}}}).encode() + b"\n"
+
+
+def test_stdin_is_a_file(state, tmp_path, sleeper):
+    code, out = start(state, tmp_path, None, text=PING + inject_frame(sleeper.pid) + b'{"half":')
+    frames = {f["id"]: f for f in map(json.loads, out.splitlines())}
+    assert code == 0 and set(frames) == {1, 7}
+    assert frames[7]["result"]["ok"] is True and not sleeper.stopped
+    assert all(r.state == "released" for r in leases(state).values())
+
+
+@pytest.mark.parametrize("stdin, redirect", [("/dev/null", ""), (None, ""), (None, "<&-"), ("/dev/null", ">&-"), (None, ">/dev/full")])
+def test_nothing_to_read_or_nowhere_to_write(state, tmp_path, stdin, redirect):
+    code, out = start(state, tmp_path, stdin, redirect, text=b"" if redirect != ">/dev/full" else PING)
+    assert code == 0 and out == ""
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full", "2>/dev/null"])
+def test_stderr_closed(state, tmp_path, sleeper, redirect):
+    """What is logged then goes nowhere, and above all not into a file or a socket that took its number."""
+    noise = b"".join(inject_frame(sleeper.pid, n) for n in range(2, 30))
+    code, out = start(state, tmp_path, None, redirect, text=PING + noise)
+    frames = {f["id"]: f for f in map(json.loads, out.splitlines())}
+    assert code == 0 and set(frames) == set(range(1, 30))
+    assert [n for n in range(2, 30) if frames[n]["result"]["ok"]] == [2] or sum(
+        frames[n]["result"]["ok"] for n in range(2, 30)) == 1
+    assert not sleeper.stopped and (tmp_path / "err").read_text() == ""
+    assert all(r.at_safe_end for r in leases(state).values())
+
+
+def test_stderr_that_nobody_reads(state, sleepers):
+    """A full pipe behind stderr holds nobody up."""
+    r, w = os.pipe()
+    os.set_blocking(w, False)
+    try:
+        while True:
+            os.write(w, b"x" * 4096)
+    except BlockingIOError:
+        pass
+    os.set_blocking(w, True)
+    targets = sleepers(3)
+    popen = subprocess.Popen([agent_path(), "serve", "--state", str(state), "--log-level", "debug"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=w, start_new_session=True)
+    try:
+        text = b"".join(inject_frame(t.pid, n) for n, t in enumerate(targets))
+        out, _ = popen.communicate(text, timeout=30)
+    finally:
+        popen.kill()
+        popen.wait(5)
+        os.close(r)
+        os.close(w)
+    assert popen.returncode == 0
+    assert sum(json.loads(line)["result"]["ok"] for line in out.splitlines()) == 3
+    assert not any(t.stopped for t in targets)
+
+
+# -- a poor host
+
+
+@pytest.mark.parametrize("files", [3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40])
+def test_few_descriptors(state, tmp_path, sleepers, files):
+    """It serves, or says why not; an injection that finds no descriptor is refused, and nothing stays."""
+    targets = sleepers(4)
+    text = PING + b"".join(inject_frame(t.pid, n) for n, t in enumerate(targets, 10))
+    code, out = start(state, tmp_path, None, limits=["prlimit", f"--nofile={files}:{files}"], text=text)
+    if code not in (0, 7):
+        said = (tmp_path / "err").read_text()
+        assert code in (8, 127) and ("error" in said or "shared libraries" in said), (code, said)
+        assert [json.loads(line)["id"] for line in out.splitlines()] in ([], [1])  # a ping comes before the store
+    else:
+        frames = {f["id"]: f for f in map(json.loads, out.splitlines())}
+        assert set(frames) == {1, 10, 11, 12, 13}, (out, (tmp_path / "err").read_text())
+        for number in range(10, 14):
+            frame = frames[number]
+            if "error" in frame:
+                assert frame["error"]["code"] in (-32000, -32001, -32603) and frame["error"]["message"], frame
+            elif not frame["result"]["ok"]:
+                assert frame["result"]["reason"], frame
+    assert not any(t.stopped for t in targets)
+    assert all(r.at_safe_end for r in leases(state).values())
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer maps more than any such limit")
+@pytest.mark.parametrize("mib", [2, 3, 4, 5, 6, 8, 12])
+def test_little_memory(state, tmp_path, sleepers, mib):
+    targets = sleepers(3)
+    text = PING + b"".join(inject_frame(t.pid, n) for n, t in enumerate(targets, 10)) + padded(MIB) + b"\n" + PING
+    code, out = start(state, tmp_path, None, limits=["prlimit", f"--as={mib * MIB}"], text=text)
+    for line in out.splitlines():
+        json.loads(line)
+    assert code in (0, 7, 8) or code >= 126, (code, (tmp_path / "err").read_text())
+    wait_until(lambda: not any(t.stopped for t in targets), 5)
+
+
+def test_two_sessions_on_one_pipe_end_are_no_riddle(state, tmp_path, sleeper):
+    """stdin and stdout may be one socket."""
+    import socket
+    ours, theirs = socket.socketpair()
+    popen = subprocess.Popen([agent_path(), "serve", "--state", str(state)], stdin=theirs, stdout=theirs,
+                             stderr=subprocess.DEVNULL, start_new_session=True)
+    theirs.close()
+    try:
+        ours.settimeout(10)
+        ours.sendall(inject_frame(sleeper.pid))
+        got = b""
+        while not got.endswith(b"\n"):
+            got += ours.recv(65536)
+        assert json.loads(got)["result"]["ok"] is True and sleeper.stopped
+        ours.close()
+        assert popen.wait(10) == 0 and not sleeper.stopped
+    finally:
+        popen.kill()
+        popen.wait(5)
+        ours.close()
