@@ -271,7 +271,7 @@ static void polite_ones_are_not_killed(void **state)
 	launched_close(&l);
 }
 
-/* A body lists its descriptors: the streams it was given, the link, the leaf, what it may keep. */
+/* A body lists its descriptors: empty streams, the link, the leaf, what it may keep. */
 static int list_descriptors(void *arg, int linkfd, const struct launch_record *rec)
 {
 	char list[1024] = "";
@@ -280,10 +280,18 @@ static int list_descriptors(void *arg, int linkfd, const struct launch_record *r
 
 	(void)arg;
 	(void)rec;
-	while ((e = readdir(d)))
-		if (e->d_name[0] != '.' && atoi(e->d_name) != dirfd(d) && atoi(e->d_name) != linkfd)
+	while ((e = readdir(d))) {
+		char to[64] = "";
+
+		if (e->d_name[0] == '.' || atoi(e->d_name) == dirfd(d) || atoi(e->d_name) == linkfd)
+			continue;
+		if (readlinkat(dirfd(d), e->d_name, to, sizeof(to) - 1) > 0 && atoi(e->d_name) < 3)
+			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s=%s,",
+				e->d_name, to);
+		else
 			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s,",
 				e->d_name);
+	}
 	return link_send(linkfd, 9, list, strlen(list)) < 0;
 }
 
@@ -295,7 +303,8 @@ static void only_what_is_kept(void **state)
 	_close_ int kept = open("/dev/null", O_RDONLY), other = open("/dev/null", O_RDONLY);
 	int high = fcntl(other, F_DUPFD, 200); /* not close-on-exec, and no exec would come */
 	_free_ char *data = NULL;
-	char expected[64];
+	char expected[128] = "0=/dev/null,1=/dev/null,2=/dev/null,";
+	size_t used = strlen(expected);
 	uint8_t type;
 	size_t len;
 	int leaf;
@@ -311,10 +320,10 @@ static void only_what_is_kept(void **state)
 	assert_int_equal(link_receive(l.linkfd, &type, &data, &len), 1);
 	assert_int_equal(type, 9);
 	if (leaf < 0)
-		snprintf(expected, sizeof(expected), "%d,", kept);
+		snprintf(expected + used, sizeof(expected) - used, "%d,", kept);
 	else
-		snprintf(expected, sizeof(expected), "%d,%d,", kept < leaf ? kept : leaf,
-			kept < leaf ? leaf : kept);
+		snprintf(expected + used, sizeof(expected) - used, "%d,%d,",
+			kept < leaf ? kept : leaf, kept < leaf ? leaf : kept);
 	assert_string_equal(data, expected);
 	end(&l);
 	close(high);
