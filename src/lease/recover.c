@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "launch/link.h"
 #include "lease/holder.h"
 #include "lease/sweep.h"
 #include "lease/undo.h"
@@ -19,6 +20,10 @@
 #define TERM_WAIT_MS 5000
 #define LOCK_TRIES 20
 #define LEAF_EMPTY_MS 5000
+#define PARTS 4	      /* processes that share a long list */
+#define PARTS_FROM 64 /* leases */
+#define PART_WAIT_MS 60000
+#define PART_SAYS 1
 
 static const char *const found_names[RECOVER_FOUND_MAX] = {"holder_gone", "other_boot", "alive",
 	"overdue", "unverifiable", "busy", "elsewhere"};
@@ -285,6 +290,113 @@ static int note_key(const char *key, void *arg)
 	return 0;
 }
 
+static void recover_every(struct recovery *w, size_t first, size_t step)
+{
+	for (size_t i = first; i < w->n_keys; i += step)
+		recover_key(w, w->keys[i]);
+}
+
+struct part {
+	const struct recovery *whole;
+	size_t first;
+	struct launched l;
+};
+
+/* In a process of its own, with nothing but the keys and what they mean. */
+static int part_body(void *arg, int linkfd, const struct launch_record *rec _unused_)
+{
+	const struct part *p = arg;
+	struct recovery w = {
+		.s = p->whole->s,
+		.opts = p->whole->opts,
+		.leases = json_array(),
+		.unreadable = json_array(),
+		.keys = p->whole->keys,
+		.n_keys = p->whole->n_keys,
+	};
+	_json_ json_t *said = NULL;
+	_free_ char *text = NULL;
+
+	w.s->domain.basefd = -1;
+	recover_every(&w, p->first, PARTS);
+	said = json_pack("{s:o, s:o, s:i, s:i, s:i, s:i, s:i, s:i}", "leases", w.leases,
+		"unreadable", w.unreadable, "seen", (int)w.rep.seen, "undone", (int)w.rep.undone,
+		"left", (int)w.rep.left, "dirty", (int)w.rep.dirty, "n_unreadable",
+		(int)w.rep.unreadable, "exit", w.rep.exit_code);
+	text = said ? json_canonical(said, NULL) : NULL;
+	return !text || link_send(linkfd, PART_SAYS, text, strlen(text)) < 0;
+}
+
+static void part_start(struct recovery *w, size_t first, struct part *ret)
+{
+	const struct state_dir *d = &w->s->dir;
+	const int all[] = {d->fd, d->leasesfd, d->endedfd, d->claimsfd, d->asidefd,
+		w->s->hostclaimsfd};
+	int keep[ARRAY_SIZE(all)];
+	struct launch_spec spec = {
+		.kind = LAUNCH_RECOVERER,
+		.domain = &w->s->domain,
+		.body = part_body,
+		.arg = ret,
+		.cwdfd = -1,
+		.stdfd = {-1, -1, -1},
+		.keepfds = keep,
+		.required = LAUNCH_DIM_ALL,
+	};
+	struct err err;
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		if (all[i] >= 0)
+			keep[spec.n_keepfds++] = all[i];
+	*ret = (struct part){.whole = w, .first = first, .l = LAUNCHED_INIT};
+	if (launch_hold(&spec, NULL, &ret->l, &err) == 0)
+		launch_go(&ret->l, &err);
+}
+
+static bool part_take(struct recovery *w, const struct part *p)
+{
+	_free_ char *text = NULL;
+	_json_ json_t *said = NULL;
+	uint8_t type;
+	size_t len;
+
+	if (p->l.linkfd < 0 || link_receive(p->l.linkfd, &type, &text, &len) <= 0 ||
+		type != PART_SAYS || json_parse(text, len, &said, NULL) < 0)
+		return false;
+	json_array_extend(w->leases, json_object_get(said, "leases"));
+	json_array_extend(w->unreadable, json_object_get(said, "unreadable"));
+	w->rep.seen += (unsigned)json_int_or(said, "seen", 0);
+	w->rep.undone += (unsigned)json_int_or(said, "undone", 0);
+	w->rep.left += (unsigned)json_int_or(said, "left", 0);
+	w->rep.dirty += (unsigned)json_int_or(said, "dirty", 0);
+	w->rep.unreadable += (unsigned)json_int_or(said, "n_unreadable", 0);
+	if (json_int_or(said, "exit", 0))
+		w->rep.exit_code = (int)json_int_or(said, "exit", 0);
+	return true;
+}
+
+/* Most of the time is spent waiting for the disk: a long list is shared out. */
+static void recover_in_parts(struct recovery *w)
+{
+	struct part parts[PARTS];
+
+	for (size_t i = 1; i < PARTS; i++)
+		part_start(w, i, &parts[i]);
+	recover_every(w, 0, PARTS);
+	for (size_t i = 1; i < PARTS; i++) {
+		struct part *p = &parts[i];
+
+		while (p->l.pidfd >= 0 && pidfd_wait_exit(p->l.pidfd, PART_WAIT_MS) < 0)
+			;
+		if (p->l.pidfd >= 0)
+			launch_finish(&p->l, &w->s->domain, NULL);
+		/* Not a word: it could not start, or died. What it did is done; the rest is ours. */
+		if (!part_take(w, p))
+			recover_every(w, i, PARTS);
+		launched_close(&p->l);
+	}
+}
+
 int lease_recover(struct lease_store *s, const struct recover_opts *opts,
 	struct recover_report *ret, struct err *err)
 {
@@ -303,8 +415,10 @@ int lease_recover(struct lease_store *s, const struct recover_opts *opts,
 	r = lease_each(s, false, note_key, &w);
 	if (opts->read_all)
 		opts->read_all(opts->arg);
-	for (size_t i = 0; i < w.n_keys; i++)
-		recover_key(&w, w.keys[i]);
+	if (w.n_keys < PARTS_FROM || opts->plan)
+		recover_every(&w, 0, 1);
+	else
+		recover_in_parts(&w);
 	free(w.keys);
 	if (!opts->plan)
 		lease_drop_spare_names(s);
