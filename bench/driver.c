@@ -55,6 +55,14 @@ static int open_pidfd(pid_t pid)
 	return fd;
 }
 
+static void await_death(int pidfd)
+{
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+	if (poll(&p, 1, 60000) != 1)
+		die("a killed process does not die");
+}
+
 struct held {
 	char id[64];
 	pid_t holder;
@@ -495,6 +503,7 @@ static void measure_recover(int argc, char **argv)
 		int holder = open_pidfd(m.held[i].holder);
 
 		signal_pidfd(holder, SIGKILL);
+		await_death(holder); /* until then it holds the lock of its lease */
 		close(holder);
 	}
 	client_kill(&m.c);
