@@ -52,13 +52,13 @@ def nothing_left(_lab_session):
         wait_until(lambda: not leftovers(before), 3)
     except AssertionError:
         pytest.fail(f"processes left: {leftovers(before)}")
-    marks = [m for store in stores for m in cgroup_marks(store)]
-    # The store's own directory may stay while its agent's siblings end; below it nothing may.
-    if marks:
-        try:
-            wait_until(lambda: not [m for store in stores for m in cgroup_marks(store)], 2)
-        except AssertionError:
-            pytest.fail(f"cgroups left: {[m for store in stores for m in cgroup_marks(store)]}")
+    def left():
+        return [folder for store in stores for m in cgroup_marks(store) for folder, _, _ in os.walk(m)]
+
+    try:
+        wait_until(lambda: not left(), 2)
+    except AssertionError:
+        pytest.fail(f"cgroups left: {left()}")
 
 
 @pytest.fixture
