@@ -348,10 +348,10 @@ static int append(struct lease_store *s, struct lease_file *f, struct lease *l, 
 {
 	_json_ json_t *diff = changes(f->written, now);
 	bool ending = l->state != LEASE_PENDING && l->state != LEASE_ACTIVE;
-	size_t line = record_line_size(LEASE_FORMAT, diff);
+	size_t line = ending ? 0 : record_line_size(LEASE_FORMAT, diff);
 	int r;
 
-	if (!line)
+	if (!line && !ending)
 		return err_set(err, "store.failed", ENOMEM, "write",
 			"no memory for a line of the record");
 	if (!ending && line * GROW_FACTOR > f->rec.capacity &&

@@ -201,10 +201,9 @@ static char *render(const char *format, uint64_t seq, const json_t *body, size_t
 
 size_t record_line_size(const char *format, const json_t *body)
 {
-	size_t len = 0;
-	_free_ char *line = render(format, 1, body, &len);
+	size_t len = json_dumpb(body, NULL, 0, JSON_COMPACT | JSON_SORT_KEYS);
 
-	return line ? len + 20 : 0; /* the sequence number may grow */
+	return len ? len + strlen(format) + HEAD_MAX : 0;
 }
 
 /* Durable on return, without a second call where the kernel can do it in one. */

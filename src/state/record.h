@@ -47,7 +47,7 @@ int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret
 int record_parse(const char *data, size_t len, const char *format, struct record *ret_rec,
 	json_t **ret_body, struct err *err);
 
-/* Bytes that a line with this body takes. 0 without memory. */
+/* A line with this body takes no more bytes than that. 0 without memory. */
 size_t record_line_size(const char *format, const json_t *body);
 
 /*
