@@ -8,27 +8,29 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void *rest(void *arg) {
-        pthread_barrier_wait(arg);
-        for (;;)
-                pause();
-        return NULL;
+static void *rest(void *arg)
+{
+	pthread_barrier_wait(arg);
+	for (;;)
+		pause();
+	return NULL;
 }
 
-int main(int argc, char **argv) {
-        pthread_barrier_t all;
-        long n = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
+int main(int argc, char **argv)
+{
+	pthread_barrier_t all;
+	long n = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
 
-        pthread_barrier_init(&all, NULL, (unsigned) n + 1);
-        for (long i = 0; i < n; i++) {
-                pthread_t thread;
+	pthread_barrier_init(&all, NULL, (unsigned)n + 1);
+	for (long i = 0; i < n; i++) {
+		pthread_t thread;
 
-                if (pthread_create(&thread, NULL, rest, &all) != 0)
-                        return 1;
-        }
-        pthread_barrier_wait(&all);
-        printf("%d\n", getpid());
-        fflush(stdout);
-        for (;;)
-                pause();
+		if (pthread_create(&thread, NULL, rest, &all) != 0)
+			return 1;
+	}
+	pthread_barrier_wait(&all);
+	printf("%d\n", getpid());
+	fflush(stdout);
+	for (;;)
+		pause();
 }
