@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -410,6 +411,8 @@ static int run(struct agent *a, struct err *err)
 	/* A handshake that is there already is answered first: the recovery takes time to start. */
 	take_events(a, 0);
 	r = agent_recover_start(a, err);
+	/* Or each holder would read the host's time zone by itself, on its way to the fault. */
+	tzset();
 	while (r == 0 && !is_over(a))
 		take_events(a, next_due(a));
 	return r;
