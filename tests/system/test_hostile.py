@@ -293,6 +293,30 @@ def test_stderr_closed(state, tmp_path, sleeper, redirect):
     assert all(r.at_safe_end for r in leases(state).values())
 
 
+@pytest.mark.parametrize("closed", ["0", "1", "2", "0 1 2"])
+def test_no_descriptor_takes_the_place_of_a_stream(state, sleeper, closed):
+    """What is missing among 0 to 2 is /dev/null, in the agent as in its holders; else the log would go into a record."""
+    redirects = " ".join(f"{n}{'<' if n == '0' else '>'}&-" for n in closed.split())
+    argv = ["sh", "-c", f'exec "$@" {redirects}', "sh", agent_path(), "serve", "--state", str(state)]
+    popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                             start_new_session=True)
+    try:
+        if "0" not in closed:
+            popen.stdin.write(inject_frame(sleeper.pid))
+            popen.stdin.flush()
+            wait_until(lambda: sleeper.stopped)
+            holder = next(iter(leases(state).values())).holder_pid
+            for pid in (popen.pid, holder):
+                for number in closed.split() if pid == popen.pid else "012":
+                    assert os.readlink(f"/proc/{pid}/fd/{number}") == "/dev/null"
+        popen.stdin.close()
+        assert popen.wait(10) == 0
+        assert not sleeper.stopped
+    finally:
+        popen.kill()
+        popen.wait(5)
+
+
 def test_stderr_that_nobody_reads(state, sleepers):
     """A full pipe behind stderr holds nobody up."""
     r, w = os.pipe()
