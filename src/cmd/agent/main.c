@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -148,8 +149,21 @@ static int run_command(const struct agent_command *c, char **argv)
 	return c->run(&args);
 }
 
+/* Who was started without a standard stream must not take a record or a socket for one. */
+static void take_standard_numbers(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd < STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
+	take_standard_numbers();
 	if (argc < 2) {
 		print_help(stderr);
 		return AGENT_EXIT_USAGE;
