@@ -17,13 +17,36 @@ int json_parse(const char *data, size_t len, json_t **ret, struct err *err)
 	return 0;
 }
 
+/* Into memory of the C library's, whatever jansson allocates from. Most texts fit at once. */
+static char *dump(const json_t *j, size_t flags, size_t *ret_len)
+{
+	size_t size = 1024;
+
+	for (;;) {
+		char *text = malloc(size + 1);
+		size_t len = text ? json_dumpb(j, text, size, flags) : 0;
+
+		if (len && len <= size) {
+			text[len] = '\0';
+			if (ret_len)
+				*ret_len = len;
+			return text;
+		}
+		free(text);
+		if (len == 0)
+			return NULL;
+		size = len;
+	}
+}
+
+char *json_text(const json_t *j)
+{
+	return dump(j, JSON_COMPACT | JSON_ENCODE_ANY, NULL);
+}
+
 char *json_canonical(const json_t *j, size_t *ret_len)
 {
-	char *s = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
-
-	if (s && ret_len)
-		*ret_len = strlen(s);
-	return s;
+	return dump(j, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY, ret_len);
 }
 
 int json_get_text(const json_t *obj, const char *key, char *dst, size_t size, const char *code,

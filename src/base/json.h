@@ -23,6 +23,9 @@ static inline void cleanup_json(json_t **j)
 /* Parses exactly one value. The caller owns *ret. */
 int json_parse(const char *data, size_t len, json_t **ret, struct err *err);
 
+/* Compact. Caller frees, with free() wherever jansson allocates. NULL only without memory. */
+char *json_text(const json_t *j);
+
 /* Compact with sorted keys: the form that is hashed. Caller frees. NULL only without memory. */
 char *json_canonical(const json_t *j, size_t *ret_len);
 

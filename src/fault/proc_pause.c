@@ -60,7 +60,7 @@ static bool tree_has(const struct tree *t, pid_t pid)
 static int tree_add(struct tree *t, const struct proc_identity *id, int pidfd)
 {
 	if (t->n == t->capacity) {
-		size_t capacity = t->capacity ? t->capacity * 2 : 16;
+		size_t capacity = t->capacity ? t->capacity * 2 : 1;
 		void *p =
 			capacity > TREE_MAX ? NULL : realloc(t->list, capacity * sizeof(*t->list));
 

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "launch/link.h"
 #include "os/kernel_abi.h"
@@ -152,6 +153,7 @@ static _Noreturn void run_body(const struct child_plan *p)
 {
 	struct err err = {0};
 
+	arena_begin_child();
 	if (p->journal && p->journal->claim &&
 		p->journal->claim(p->journal->self, p->rec, &err) < 0)
 		fail(p, &err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
@@ -14,6 +15,7 @@
 #include "os/pidfd.h"
 
 #define MAX_PATHS 32
+#define LEAF_TRIES 64
 
 struct exec_paths {
 	const char *list[MAX_PATHS + 1];
@@ -60,19 +62,24 @@ static int make_leaf(const struct launch_spec *spec, struct launched *l, struct 
 		rec->degraded = spec->required & ~rec->enforced;
 		return 0;
 	}
-	for (int attempt = 0; attempt < 3; attempt++) {
+	for (int attempt = 0; attempt < LEAF_TRIES; attempt++) {
 		int r = cgroup_leaf_make(spec->domain, rec->nonce, rec->cgroup, sizeof(rec->cgroup),
 			&l->leaffd, err);
 
 		if (r < 0)
 			return r;
-		/* Held by launcher and child alike, for as long as one of them lives: not an orphan. */
-		if (flock(l->leaffd, LOCK_SH | LOCK_NB) == 0) {
+		/*
+		 * Held by launcher and child alike, for as long as one of them lives:
+		 * not an orphan. A sweep may have been here first: then it is gone.
+		 */
+		if (flock(l->leaffd, LOCK_SH | LOCK_NB) == 0 &&
+			cgroup_leaf_exists(spec->domain, rec->nonce)) {
 			rec->mechanism = LAUNCH_MECH_CGROUP;
 			rec->enforced = spec->required;
 			return 0;
 		}
-		close_now(&l->leaffd); /* a sweep found it first, and removes it */
+		close_now(&l->leaffd);
+		sched_yield();
 	}
 	return err_set(err, "launch.failed", EBUSY, "cgroup", "a sweep keeps removing %s",
 		rec->cgroup);
@@ -155,14 +162,17 @@ static int *keep_list(const struct launch_spec *spec, const int *own, size_t n_o
 static int clone_held(const struct launch_spec *spec, const struct launch_journal *journal,
 	struct launched *l, struct pipes *p, struct err *err)
 {
-	struct exec_paths paths;
+	_free_ struct exec_paths *paths = NULL;
 	_close_ int self = -1;
 	_free_ int *keep = NULL;
 	size_t n_keep;
 	pid_t pid;
 
 	if (spec->argv) {
-		find_paths(spec, &paths);
+		paths = calloc(1, sizeof(*paths));
+		if (!paths)
+			return err_set(err, "launch.failed", ENOMEM, "clone", "no memory");
+		find_paths(spec, paths);
 		if (pidfd_open_pid(getpid(), &self) < 0)
 			return err_set(err, "launch.failed", errno, "pidfd",
 				"cannot open our own pidfd");
@@ -188,7 +198,7 @@ static int clone_held(const struct launch_spec *spec, const struct launch_journa
 			.n_keep = n_keep,
 			.parent_pidfd = self,
 			.join_leaf = l->leaffd >= 0 && spec->domain->kill == CGROUP_KILL_V1_FREEZER,
-			.paths = spec->argv ? paths.list : NULL,
+			.paths = paths ? paths->list : NULL,
 		};
 
 		child_run(&plan);

@@ -19,7 +19,11 @@ static const char *const kind_names[HOLDER_NEWS_MAX] = {"moved", "injected", "an
 
 int holder_start(const struct holder_setup *setup, struct holder **ret, struct err *err)
 {
-	struct holder_work work = {.setup = setup, .linkfd = -1, .sigfd = -1, .timerfd = -1, .haltfd = -1};
+	struct holder_work work = {.setup = setup,
+		.linkfd = -1,
+		.sigfd = -1,
+		.timerfd = -1,
+		.haltfd = -1};
 	const struct launch_journal journal = {.self = &work, .claim = holder_claim};
 	int keep[16];
 	struct launch_spec spec = {
@@ -31,7 +35,6 @@ int holder_start(const struct holder_setup *setup, struct holder **ret, struct e
 		.stdfd = {-1, -1, -1},
 		.keepfds = keep,
 		.required = LAUNCH_DIM_ALL,
-		.deadline_boottime_ms = setup->lease->deadline_boottime_ms,
 		.pass = setup->pass,
 	};
 	struct holder *h = calloc(1, sizeof(*h));

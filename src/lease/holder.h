@@ -33,7 +33,9 @@ void holder_news_free(struct holder_news *n);
 
 struct holder_setup {
 	struct lease_store *store;
-	const struct lease *lease; /* as checked; the child fills in id, times, holder */
+	/* As checked, as JSON text: the child inherits no JSON values. It fills in id, times, holder. */
+	const char *lease_text;
+	char key[LEASE_KEY_SIZE]; /* of a declared lease, else "" */
 	const struct fault_steps *steps;
 	steps_finder find_steps; /* to recover an abandoned lease that is in the way */
 	const struct pass *pass;

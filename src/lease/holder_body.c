@@ -6,11 +6,14 @@
  */
 #include "lease/holder_body.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -25,6 +28,7 @@
 #define POLL_FIRST_US 1000
 #define POLL_LAST_US 1000000
 #define EXIT_DIRTY 7
+#define STACK_TRIM (64u << 10)
 
 size_t holder_keepfds(const struct holder_setup *s, int *ret)
 {
@@ -48,8 +52,10 @@ static int prepare(struct holder_work *w, struct err *err)
 {
 	sigset_t mask;
 
-	/* The child's memory is its own: what the agent prepared is ours to change. */
-	w->lease = *w->setup->lease;
+	int r = lease_from_text(w->setup->key, w->setup->lease_text, &w->lease, err);
+
+	if (r < 0)
+		return r;
 	w->file = (struct lease_file)LEASE_FILE_INIT;
 	w->run = (struct fault_run){
 		.lease = &w->lease,
@@ -256,11 +262,36 @@ static void look(struct holder_work *w)
 	holder_say(w, "moved", true, "", o.detail, observation_to_json(&o, "during"));
 }
 
+/*
+ * A thousand holders wait at once, so each gives back what only the way here
+ * needed: the lease is made anew in an empty arena, and free heap and the stack
+ * below where we stand return to the kernel.
+ */
+static void give_back_memory(struct holder_work *w)
+{
+	uintptr_t page = 4096, here = (uintptr_t)__builtin_frame_address(0);
+	uintptr_t top = (here & ~(page - 1)) - page;
+	json_t *j = lease_to_json(&w->lease);
+	_free_ char *text = j ? json_text(j) : NULL;
+	char key[LEASE_KEY_SIZE];
+
+	if (text) {
+		text_copy(key, sizeof(key), w->lease.key);
+		arena_discard();
+		if (lease_from_text(key, text, &w->lease, NULL) < 0)
+			_exit(EXIT_DIRTY); /* no memory for what we just had: recovery has the record */
+	}
+	free(take_ptr(text));
+	malloc_trim(0);
+	madvise((void *)(top - STACK_TRIM), STACK_TRIM, MADV_DONTNEED);
+}
+
 static void hold(struct holder_work *w)
 {
 	uint64_t interval = POLL_FIRST_US, next = clock_boottime_us() + interval;
 
 	w->held = true;
+	give_back_memory(w);
 	while (w->stop == LEASE_END_NONE) {
 		uint64_t now = clock_boottime_us();
 

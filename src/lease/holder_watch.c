@@ -22,7 +22,7 @@ void holder_say(struct holder_work *w, const char *kind, bool ok, const char *re
 	_json_ json_t *lease = lease_to_json(&w->lease);
 	_json_ json_t *j = json_pack("{s:s, s:b, s:s, s:s, s:O?, s:o?}", "kind", kind, "ok", ok,
 		"reason", reason, "detail", detail, "lease", lease, "observation", observation);
-	_free_ char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	_free_ char *text = j ? json_text(j) : NULL;
 
 	/* A stopped agent must not hold up an undo: what it does not take is lost, and the record is not. */
 	if (!text || w->linkfd < 0 || link_send(w->linkfd, LINK_TYPE_NEWS, text, strlen(text)) < 0)

@@ -112,6 +112,12 @@ json_t *lease_to_json(const struct lease *l);
 /* Strict: what a record holds. On failure *ret is untouched. */
 int lease_from_json(const char *key, const json_t *j, struct lease *ret, struct err *err);
 
+/*
+ * The same of a lease that has no id yet: as an agent hands it to its holder,
+ * which inherits no JSON values.
+ */
+int lease_from_text(const char *key, const char *text, struct lease *ret, struct err *err);
+
 /* "l-" and eight digits. */
 bool lease_id_is_native(const char *id);
 

@@ -206,26 +206,42 @@ static int get_words(const json_t *j, struct lease *l, struct err *err)
 	return 0;
 }
 
+static int read_all(const char *key, const json_t *j, struct lease *l, struct err *err)
+{
+	if (lease_init(l) < 0)
+		return err_set(err, "lease.shape", ENOMEM, "read", "no memory");
+	text_copy(l->key, sizeof(l->key), key);
+	if (get_words(j, l, err) < 0 || get_numbers(j, l, err) < 0 || get_objects(j, l, err) < 0 ||
+		get_end(j, l, err) < 0 || get_time(j, "created_at", &l->created_ms, err) < 0 ||
+		get_time(j, "injected_at", &l->injected_ms, err) < 0 ||
+		get_time(j, "released_at", &l->released_ms, err) < 0 ||
+		get_array(j, "targets", &l->targets, err) < 0 ||
+		get_array(j, "undo_ops", &l->undo_ops, err) < 0 ||
+		get_array(j, "verify_probes", &l->verify_probes, err) < 0 ||
+		get_array(j, "resources", &l->resources, err) < 0 ||
+		get_array(j, "observations", &l->observations, err) < 0 ||
+		get_array(j, "remedy", &l->remedy, err) < 0)
+		return -EINVAL;
+	return 0;
+}
+
 int lease_from_json(const char *key, const json_t *j, struct lease *ret, struct err *err)
 {
-	_lease_ struct lease l;
+	_lease_ struct lease l = {0};
 
-	if (lease_init(&l) < 0)
-		return err_set(err, "lease.shape", ENOMEM, "read", "no memory");
-	text_copy(l.key, sizeof(l.key), key);
-	if (get_words(j, &l, err) < 0 || get_numbers(j, &l, err) < 0 ||
-		get_objects(j, &l, err) < 0 || get_end(j, &l, err) < 0 ||
-		get_time(j, "created_at", &l.created_ms, err) < 0 ||
-		get_time(j, "injected_at", &l.injected_ms, err) < 0 ||
-		get_time(j, "released_at", &l.released_ms, err) < 0 ||
-		get_array(j, "targets", &l.targets, err) < 0 ||
-		get_array(j, "undo_ops", &l.undo_ops, err) < 0 ||
-		get_array(j, "verify_probes", &l.verify_probes, err) < 0 ||
-		get_array(j, "resources", &l.resources, err) < 0 ||
-		get_array(j, "observations", &l.observations, err) < 0 ||
-		get_array(j, "remedy", &l.remedy, err) < 0)
+	if (read_all(key, j, &l, err) < 0 || lease_check(&l, err) < 0)
 		return -EINVAL;
-	if (lease_check(&l, err) < 0)
+	*ret = l;
+	memset(&l, 0, sizeof(l));
+	return 0;
+}
+
+int lease_from_text(const char *key, const char *text, struct lease *ret, struct err *err)
+{
+	_json_ json_t *j = NULL;
+	_lease_ struct lease l = {0};
+
+	if (json_parse(text, strlen(text), &j, err) < 0 || read_all(key, j, &l, err) < 0)
 		return -EINVAL;
 	*ret = l;
 	memset(&l, 0, sizeof(l));

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "lease/claim.h"
@@ -50,8 +51,6 @@ void lease_store_close(struct lease_store *s)
 void lease_file_close(struct lease_file *f)
 {
 	close_now(&f->fd);
-	json_decref(f->written);
-	f->written = NULL;
 }
 
 static void log_name(const char *key, char *buf, size_t size)
@@ -194,7 +193,6 @@ int lease_file_create(struct lease_store *s, const char *spare, struct lease *l,
 	}
 	*ret = f;
 	f.fd = -1;
-	f.written = NULL;
 	return 0;
 }
 
@@ -228,14 +226,59 @@ static int lock_named(const struct lease_store *s, const char *name, int *ret_fd
 	return -EBUSY;
 }
 
+static int member_digest(const json_t *value, char ret[static 33])
+{
+	char hex[HASH_HEX_SIZE];
+	size_t len;
+	_free_ char *text = json_canonical(value, &len);
+
+	if (!text)
+		return -ENOMEM;
+	hash_hex(text, len, hex);
+	text_copy(ret, 33, hex);
+	return 0;
+}
+
+static struct lease_written *find_written(struct lease_file *f, const char *name)
+{
+	for (size_t i = 0; i < f->n_written; i++)
+		if (text_equal(f->written[i].name, name))
+			return &f->written[i];
+	return NULL;
+}
+
+/* Remembers what the record now says of each of these members. */
+static int note_written(struct lease_file *f, json_t *members)
+{
+	const char *name;
+	json_t *v;
+
+	json_object_foreach(members, name, v) {
+		struct lease_written *w = find_written(f, name);
+
+		if (!w && f->n_written == LEASE_MEMBERS_MAX)
+			return -EOVERFLOW;
+		if (!w) {
+			w = &f->written[f->n_written++];
+			text_copy(w->name, sizeof(w->name), name);
+		}
+		if (member_digest(v, w->digest) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int read_record(const char *key, struct lease_file *f, struct lease *ret, struct err *err)
 {
-	int r = record_read(f->fd, LEASE_FORMAT, &f->rec, &f->written, err);
+	_json_ json_t *body = NULL;
+	int r = record_read(f->fd, LEASE_FORMAT, &f->rec, &body, err);
 
 	if (r < 0)
 		return r;
-	r = lease_from_json(key, f->written, ret, err);
-	return r < 0 ? -EBADMSG : 0;
+	if (lease_from_json(key, body, ret, err) < 0)
+		return -EBADMSG;
+	f->n_written = 0;
+	return note_written(f, body);
 }
 
 int lease_file_open(struct lease_store *s, const char *key, struct lease_file *ret_file,
@@ -288,14 +331,18 @@ int lease_is_locked(const struct lease_store *s, const char *key)
 }
 
 /* The members of now that differ from what the record says. */
-static json_t *changes(const json_t *was, json_t *now)
+static json_t *changes(struct lease_file *f, json_t *now)
 {
 	json_t *diff = json_object(), *v;
-	const char *key;
+	const char *name;
 
-	json_object_foreach(now, key, v)
-		if (!json_equal(v, json_object_get(was, key)))
-			json_object_set(diff, key, v);
+	json_object_foreach(now, name, v) {
+		const struct lease_written *w = find_written(f, name);
+		char digest[33];
+
+		if (member_digest(v, digest) < 0 || !w || !text_equal(w->digest, digest))
+			json_object_set(diff, name, v);
+	}
 	return diff;
 }
 
@@ -346,7 +393,7 @@ static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t
 static int append(struct lease_store *s, struct lease_file *f, struct lease *l, json_t *now,
 	struct err *err)
 {
-	_json_ json_t *diff = changes(f->written, now);
+	_json_ json_t *diff = changes(f, now);
 	bool ending = l->state != LEASE_PENDING && l->state != LEASE_ACTIVE;
 	size_t line = ending ? 0 : record_line_size(LEASE_FORMAT, diff);
 	int r;
@@ -377,12 +424,7 @@ int lease_file_write(struct lease_store *s, struct lease_file *f, struct lease *
 	if (!now)
 		return err_set(err, "store.failed", ENOMEM, "write", "no memory");
 	r = append(s, f, l, now, err);
-	if (r < 0)
-		return r;
-	/* Copied: the lease goes on changing the very arrays that `now` refers to. */
-	json_decref(f->written);
-	f->written = json_deep_copy(now);
-	return 0;
+	return r < 0 ? r : note_written(f, now);
 }
 
 int lease_file_retire(struct lease_store *s, struct lease_file *f, struct err *err)

@@ -17,6 +17,7 @@
 #include "state/record.h"
 
 #define LEASE_SPARE_SIZE 32
+#define LEASE_MEMBERS_MAX 40 /* top-level members of a lease */
 
 struct lease_store {
 	struct state_dir dir;
@@ -35,7 +36,11 @@ void lease_store_close(struct lease_store *s);
 struct lease_file {
 	int fd; /* flocked */
 	struct record rec;
-	json_t *written; /* what the record says, merged */
+	struct lease_written {
+		char name[24];
+		char digest[33];
+	} written[LEASE_MEMBERS_MAX]; /* what the record says, by digests: it is compared only */
+	size_t n_written;
 	char key[LEASE_KEY_SIZE];
 	char spare[LEASE_SPARE_SIZE]; /* the name under which its blocks were made durable */
 };

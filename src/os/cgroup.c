@@ -17,6 +17,7 @@
 
 #define LEAF_DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 #define EMPTY_POLL_MS 2
+#define MAKE_TRIES 8
 
 static const char *const kill_names[CGROUP_KILL_MAX] = {"none", "cgroup.kill", "cgroup.freeze",
 	"freezer"};
@@ -143,39 +144,47 @@ static int open_base(struct cgroup_domain *d, bool make, int *ret_fd)
 	return 0;
 }
 
-int cgroup_leaf_make(struct cgroup_domain *d, const char *nonce, char *ret_path, size_t size,
-	int *ret_fd, struct err *err)
+/* -ENOENT when somebody pruned or swept what was just made: to be tried again. */
+static int make_leaf_once(struct cgroup_domain *d, const char *nonce, int *ret_fd)
 {
 	int fd, r;
 
-	/* The base may have been pruned by another agent of this store that ended: made anew then. */
-	for (int attempt = 0;; attempt++) {
-		if (d->basefd < 0) {
-			r = open_base(d, true, &d->basefd);
-			if (r < 0 && (r != -ENOENT || attempt == 3))
-				return err_set(err, "launch.failed", -r, "cgroup",
-					"cannot make %s%s", d->mount, d->base);
-			if (r < 0)
-				continue;
-		}
-		if (mkdirat(d->basefd, nonce, 0755) == 0)
-			break;
+	if (d->basefd < 0) {
+		r = open_base(d, true, &d->basefd);
+		if (r < 0)
+			return r;
+	}
+	if (mkdirat(d->basefd, nonce, 0755) < 0 && errno != EEXIST) {
 		r = -errno;
-		if (r != -ENOENT || attempt == 3)
-			return err_set(err, "launch.failed", -r, "cgroup", "cannot make %s%s/%s",
-				d->mount, d->base, nonce);
-		close_now(&d->basefd);
+		if (r == -ENOENT)
+			close_now(
+				&d->basefd); /* pruned by another agent of this store that ended */
+		return r;
 	}
 	fd = openat(d->basefd, nonce, LEAF_DIR_FLAGS);
-	if (fd < 0) {
-		r = -errno;
-		unlinkat(d->basefd, nonce, AT_REMOVEDIR);
-		return err_set(err, "launch.failed", -r, "cgroup", "cannot open %s/%s", d->base,
-			nonce);
-	}
-	snprintf(ret_path, size, "%s/%s", d->base, nonce);
+	if (fd < 0)
+		return -errno;
 	*ret_fd = fd;
 	return 0;
+}
+
+int cgroup_leaf_make(struct cgroup_domain *d, const char *nonce, char *ret_path, size_t size,
+	int *ret_fd, struct err *err)
+{
+	int r = -ENOENT;
+
+	for (int attempt = 0; attempt < MAKE_TRIES && r == -ENOENT; attempt++)
+		r = make_leaf_once(d, nonce, ret_fd);
+	if (r < 0)
+		return err_set(err, "launch.failed", -r, "cgroup", "cannot make %s%s/%s", d->mount,
+			d->base, nonce);
+	snprintf(ret_path, size, "%s/%s", d->base, nonce);
+	return 0;
+}
+
+bool cgroup_leaf_exists(const struct cgroup_domain *d, const char *nonce)
+{
+	return faccessat(d->basefd, nonce, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 int cgroup_leaf_open(const struct cgroup_domain *d, const char *nonce, int *ret_fd)

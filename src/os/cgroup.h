@@ -52,6 +52,7 @@ void cgroup_domain_close(struct cgroup_domain *d);
 /* Makes a fresh leaf; path is relative to the mount, as it goes into records. */
 int cgroup_leaf_make(struct cgroup_domain *d, const char *nonce, char *ret_path, size_t size,
 	int *ret_fd, struct err *err);
+bool cgroup_leaf_exists(const struct cgroup_domain *d, const char *nonce);
 int cgroup_leaf_open(const struct cgroup_domain *d, const char *nonce, int *ret_fd);
 
 /* For hierarchies that CLONE_INTO_CGROUP cannot enter: the (held) process moves itself. */

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -151,19 +152,30 @@ static void flush(struct agent *a)
 static int queue_frame(struct agent *a, json_t *frame)
 {
 	_json_ json_t *owned = frame;
-	_free_ char *text = frame ? json_dumps(frame, JSON_COMPACT) : NULL;
-	size_t len = text ? strlen(text) : 0;
+	size_t room = 512, len;
+	char *at;
 
-	if (!text)
+	if (!frame)
 		return -ENOMEM;
-	if (len > FRAME_MAX)
-		return -EMSGSIZE;
 	if (a->out_broken)
 		return 0;
-	if (a->out.len + len + 1 > a->out.max)
-		return -ENOBUFS;
-	buf_append(&a->out, text, len);
-	return buf_append(&a->out, "\n", 1);
+	/* Most answers are short: written where they go, at the second attempt if they are not. */
+	for (;;) {
+		at = buf_reserve(&a->out, room + 1);
+		if (!at)
+			return -ENOBUFS;
+		len = json_dumpb(frame, at, room, JSON_COMPACT);
+		if (len == 0)
+			return -ENOMEM;
+		if (len > FRAME_MAX)
+			return -EMSGSIZE;
+		if (len <= room)
+			break;
+		room = len;
+	}
+	at[len] = '\n';
+	buf_commit(&a->out, len + 1);
+	return 0;
 }
 
 void agent_reply(struct agent *a, const json_t *id, json_t *result)
@@ -558,9 +570,12 @@ static void tear_down(struct agent *a)
 
 int agent_serve(const struct agent_options *o, int *ret_code, struct err *err)
 {
-	struct agent *a = calloc(1, sizeof(*a));
+	struct agent *a;
 	int r;
 
+	arena_use();
+	/* Outside the arena: children use the store, which is part of it. */
+	a = calloc(1, sizeof(*a));
 	if (!a)
 		return err_set(err, "launch.failed", ENOMEM, "start", "no memory");
 	a->options = *o;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -47,7 +48,7 @@ void agent_forget_clerks(struct agent *a)
 
 	for (struct clerk *c = a->gone; c; c = next) {
 		next = c->next;
-		free(c);
+		arena_free(c);
 	}
 	a->gone = NULL;
 }
@@ -102,7 +103,7 @@ static int clerk_start(struct agent *a, enum launch_kind kind, launch_body body,
 		.n_keepfds = clerk_keepfds(&a->store, keep),
 		.required = LAUNCH_DIM_ALL,
 	};
-	struct clerk *c = calloc(1, sizeof(*c));
+	struct clerk *c = arena_calloc(sizeof(*c));
 	int r;
 
 	if (!c)
@@ -115,7 +116,7 @@ static int clerk_start(struct agent *a, enum launch_kind kind, launch_body body,
 		r = launch_go(&c->l, err);
 	if (r < 0) {
 		launched_close(&c->l);
-		free(c);
+		arena_free(c);
 		return r;
 	}
 	close_now(&c->l.leaffd);
@@ -315,7 +316,8 @@ static struct clerk *answer_by_clerk(struct agent *a, const json_t *id, launch_b
 
 void agent_clerk_list(struct agent *a, const json_t *id, const json_t *params)
 {
-	struct clerk_ask ask = {.params = params};
+	_free_ char *text = json_text(params);
+	struct clerk_ask ask = {.params_text = text};
 	struct clerk *c;
 
 	text_copy(ask.owner, sizeof(ask.owner), a->owner);
@@ -327,7 +329,8 @@ void agent_clerk_list(struct agent *a, const json_t *id, const json_t *params)
 void agent_clerk_release(struct agent *a, const json_t *id, const char *key, const json_t *params,
 	struct task *t)
 {
-	struct clerk_ask ask = {.params = params};
+	_free_ char *text = json_text(params);
+	struct clerk_ask ask = {.params_text = text};
 
 	text_copy(ask.key, sizeof(ask.key), key);
 	answer_by_clerk(a, id, clerk_release, &ask, t);

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -37,7 +38,7 @@ bool agent_is_holder(const struct agent *a, pid_t pid)
 
 struct entry *agent_entry_new(struct agent *a, const struct lease *l)
 {
-	struct entry *e = calloc(1, sizeof(*e));
+	struct entry *e = arena_calloc(sizeof(*e));
 
 	if (!e)
 		return NULL;
@@ -53,7 +54,7 @@ struct entry *agent_entry_new(struct agent *a, const struct lease *l)
 
 void agent_entry_wait(struct entry *e, enum waiting_for what, const json_t *id, struct task *t)
 {
-	struct waiter *w = calloc(1, sizeof(*w)), **end = &e->waiters;
+	struct waiter *w = arena_calloc(sizeof(*w)), **end = &e->waiters;
 
 	if (!w)
 		return;
@@ -68,7 +69,7 @@ void agent_entry_wait(struct entry *e, enum waiting_for what, const json_t *id, 
 static void waiter_free(struct waiter *w)
 {
 	json_decref(w->id);
-	free(w);
+	arena_free(w);
 }
 
 /* Takes the first waiter of a kind out of the list. */
@@ -454,7 +455,7 @@ void agent_forget_entries(struct agent *a)
 		*at = e->next;
 		forget_in_tasks(a, e);
 		json_decref(e->lease);
-		free(e);
+		arena_free(e);
 	}
 }
 
@@ -470,7 +471,7 @@ void agent_entries_free(struct agent *a)
 			waiter_free(w);
 		holder_free(e->holder);
 		json_decref(e->lease);
-		free(e);
+		arena_free(e);
 	}
 	a->entries = NULL;
 }

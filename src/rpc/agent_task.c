@@ -2,6 +2,7 @@
 /* task.execute, task.status, task.cancel. */
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -25,7 +26,7 @@ static const char *task_name(const struct task *t, char buf[static 16])
 
 struct task *agent_task_new(struct agent *a, struct entry *e)
 {
-	struct task *t = calloc(1, sizeof(*t));
+	struct task *t = arena_calloc(sizeof(*t));
 
 	if (!t)
 		return NULL;
@@ -54,7 +55,7 @@ static void forget_old_tasks(struct agent *a)
 			continue;
 		}
 		*at = t->next;
-		free(t);
+		arena_free(t);
 	}
 }
 
@@ -72,7 +73,7 @@ void agent_tasks_free(struct agent *a)
 
 	for (struct task *t = a->tasks; t; t = next) {
 		next = t->next;
-		free(t);
+		arena_free(t);
 	}
 	a->tasks = NULL;
 }
@@ -136,57 +137,94 @@ static const char *take_spare(struct agent *a)
 
 static void entry_drop(struct agent *a, struct entry *e)
 {
-	for (struct entry **at = &a->entries; *at; at = &(*at)->next)
+	for (struct entry **at = &a->entries; e && *at; at = &(*at)->next)
 		if (*at == e) {
 			*at = e->next;
 			json_decref(e->lease);
-			free(e);
+			arena_free(e);
 			return;
 		}
 }
 
+static char *lease_text(const struct lease *l)
+{
+	_json_ json_t *j = lease_to_json(l);
+
+	return j ? json_text(j) : NULL;
+}
+
+static uint64_t longest_ttl(const struct lease *l)
+{
+	const struct fault_entry *f = l->declared ? NULL : catalogue_find(l->fault_id);
+	uint64_t max = f ? (uint64_t)f->max_duration_s * 1000 + 60000 : 7 * 86400000ull;
+
+	return max > 120000 ? max : 120000;
+}
+
+/*
+ * Reads what is asked for and decides whether it may be: an entry to start a
+ * holder for, with the setup filled in; else NULL, and the request is answered.
+ */
+static struct entry *admit(struct agent *a, const json_t *id, const json_t *params,
+	struct holder_setup *setup, char **ret_text)
+{
+	_lease_ struct lease l = {0};
+	struct err err = {0};
+	struct entry *e = NULL;
+	int code = RPC_INTERNAL_ERROR;
+
+	if (agent_read_lease(a, params, &l, &setup->steps, &code, &err) < 0)
+		goto refused;
+	if (l.declared && !setup->check_only && answer_as_stored(a, id, agent_entry_find(a, l.key)))
+		return NULL;
+	e = agent_entry_new(a, &l);
+	if (!e || agent_permit(a, &l, setup->steps, e, &setup->target_pidfd, &code, &err) < 0)
+		goto refused;
+	e->max_ttl_ms = longest_ttl(&l);
+	*ret_text = lease_text(&l);
+	if (!*ret_text) {
+		code = RPC_INTERNAL_ERROR;
+		err_set(&err, "launch.failed", ENOMEM, "lease", "no memory");
+		goto refused;
+	}
+	setup->lease_text = *ret_text;
+	text_copy(setup->key, sizeof(setup->key), e->key);
+	a->store.next_hint = a->next_hint;
+	if (!setup->check_only && !l.declared && !l.id[0])
+		a->next_hint++;
+	return e;
+refused:
+	close_now(&setup->target_pidfd);
+	entry_drop(a, e);
+	agent_error(a, id, code, &err);
+	return NULL;
+}
+
+/* Shallow: each holder inherits the stack on which it was cloned. */
 static void execute_new(struct agent *a, const json_t *id, const json_t *params, bool check_only)
 {
-	struct holder_setup setup = {.store = &a->store,
+	struct holder_setup setup = {
+		.store = &a->store,
 		.find_steps = fault_find_steps,
 		.agent_pidfd = a->self_pidfd,
 		.sharedfd = a->inotify.fd,
 		.target_pidfd = -1,
-		.check_only = check_only};
-	_lease_ struct lease l = {0};
-	_close_ int pidfd = -1;
-	struct err err = {0};
-	struct entry *e;
-	int code = RPC_INTERNAL_ERROR;
+		.check_only = check_only,
+	};
+	_free_ char *text = NULL;
+	struct err err;
+	struct entry *e = admit(a, id, params, &setup, &text);
 
-	if (agent_read_lease(a, params, &l, &setup.steps, &code, &err) < 0)
-		return agent_error(a, id, code, &err);
-	if (l.declared && !check_only && answer_as_stored(a, id, agent_entry_find(a, l.key)))
-		return;
-	e = agent_entry_new(a, &l);
 	if (!e)
-		return agent_error(a, id, RPC_INTERNAL_ERROR, &err);
-	if (agent_permit(a, &l, setup.steps, e, &pidfd, &code, &err) < 0) {
-		entry_drop(a, e);
-		return agent_error(a, id, code, &err);
-	}
-	e->max_ttl_ms = l.declared ? 7 * 86400000ull : l.ttl_ms;
-	if (!l.declared && catalogue_find(l.fault_id)) {
-		uint64_t max = (uint64_t)catalogue_find(l.fault_id)->max_duration_s * 1000 + 60000;
-
-		e->max_ttl_ms = max > 120000 ? max : 120000;
-	}
-	setup.lease = &l;
-	setup.target_pidfd = pidfd;
-	a->store.next_hint = a->next_hint;
+		return;
 	setup.spare = check_only ? "" : take_spare(a);
 	if (agent_entry_start(a, e, &setup, &err) < 0) {
 		entry_drop(a, e);
-		return agent_error(a, id, RPC_TASK_FAILED, &err);
+		agent_error(a, id, RPC_TASK_FAILED, &err);
+	} else {
+		agent_entry_wait(e, WAIT_TASK, id, agent_task_new(a, e));
 	}
-	if (!check_only && !l.declared && !l.id[0])
-		a->next_hint++;
-	agent_entry_wait(e, WAIT_TASK, id, agent_task_new(a, e));
+	close_now(&setup.target_pidfd);
 	agent_stock(a);
 	forget_old_tasks(a);
 }

@@ -33,7 +33,7 @@ size_t clerk_keepfds(const struct lease_store *s, int *ret)
 static void say(int linkfd, json_t *what)
 {
 	_json_ json_t *owned = what;
-	_free_ char *text = what ? json_dumps(what, JSON_COMPACT) : NULL;
+	_free_ char *text = what ? json_text(what) : NULL;
 
 	if (text)
 		link_send(linkfd, CLERK_SAYS, text, strlen(text));
@@ -216,7 +216,7 @@ static json_t *list_page(const struct clerk_ask *ask, const struct list_query *q
 		if (lease_peek(ask->store, keys->keys[i], &l, NULL) < 0 || !matches(q, ask, &l))
 			continue;
 		j = lease_to_json(&l);
-		text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+		text = j ? json_text(j) : NULL;
 		bytes += text ? strlen(text) + 1 : 0;
 		if ((int64_t)json_array_size(list) == q->limit || bytes > LIST_BYTES_MAX) {
 			json_decref(j);
@@ -229,9 +229,16 @@ static json_t *list_page(const struct clerk_ask *ask, const struct list_query *q
 	return json_pack("{s:o, s:o}", "leases", list, "next", next);
 }
 
+static struct clerk_ask *read_ask(struct clerk_ask *ask)
+{
+	if (ask->params_text)
+		json_parse(ask->params_text, strlen(ask->params_text), &ask->params, NULL);
+	return ask;
+}
+
 int clerk_list(void *arg, int linkfd, const struct launch_record *rec _unused_)
 {
-	struct clerk_ask *ask = arg;
+	struct clerk_ask *ask = read_ask(arg);
 	struct list_query q = {0};
 	struct key_list keys = {0};
 	struct err err = {0};
@@ -305,7 +312,7 @@ static int release_foreign(struct lease_store *s, const char *key, steps_finder 
 
 int clerk_release(void *arg, int linkfd, const struct launch_record *rec _unused_)
 {
-	struct clerk_ask *ask = arg;
+	struct clerk_ask *ask = read_ask(arg);
 	const char *note = json_text_or(ask->params, "note", "");
 	_lease_ struct lease l = {0};
 	struct err err = {0};

@@ -10,7 +10,8 @@
 struct clerk_ask {
 	struct lease_store *store;
 	steps_finder find_steps;
-	const json_t *params; /* borrowed; the child has its own copy */
+	const char *params_text; /* JSON; a child inherits no JSON values */
+	json_t *params;		 /* made from it in the child */
 	char key[LEASE_KEY_SIZE];
 	char owner[LEASE_TEXT_SIZE];
 	size_t n_spares;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <limits.h>
 #include <stdbool.h>
 
 #include "base/err.h"
@@ -15,7 +14,7 @@
 
 /* What the command line said; each command uses its part. */
 struct agent_args {
-	char state_dir[PATH_MAX];
+	const char *state_dir;
 	const char *roles, *policy, *reason, *word;
 	bool json, plan, sweep;
 };

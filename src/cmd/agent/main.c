@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ static const struct agent_command *const commands[] = {&agent_command_serve, &ag
 void agent_print_json(json_t *j)
 {
 	_json_ json_t *owned = j;
-	_free_ char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	_free_ char *text = j ? json_text(j) : NULL;
 
 	printf("%s\n", text ? text : "{}");
 }
@@ -128,6 +129,7 @@ static int parse(const struct agent_command *c, char **argv, struct agent_args *
 
 static int run_command(const struct agent_command *c, char **argv)
 {
+	static char default_dir[PATH_MAX]; /* not on the stack, which every holder inherits */
 	struct agent_args args = {0};
 	const char *state = NULL;
 	struct err err = {0};
@@ -141,11 +143,12 @@ static int run_command(const struct agent_command *c, char **argv)
 	r = parse(c, argv, &args, &state);
 	if (r)
 		return r;
-	if (state && !text_copy(args.state_dir, sizeof(args.state_dir), state))
-		return usage("too long:", "--state");
-	if (!state && takes(c, "state") &&
-		state_dir_default(args.state_dir, sizeof(args.state_dir), &err) < 0)
-		return agent_fail(&args, &err, AGENT_EXIT_CANNOT_START);
+	args.state_dir = state;
+	if (!state && takes(c, "state")) {
+		if (state_dir_default(default_dir, sizeof(default_dir), &err) < 0)
+			return agent_fail(&args, &err, AGENT_EXIT_CANNOT_START);
+		args.state_dir = default_dir;
+	}
 	return c->run(&args);
 }
 
