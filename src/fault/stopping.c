@@ -108,7 +108,8 @@ int stopping_may_signal(pid_t pid, int pidfd, struct err *err)
 	if (r == -ESRCH)
 		return err_set(err, "target_gone", 0, "check", "process %d has ended", pid);
 	if (r < 0) {
-		err_set(err, "failed_to_apply", -r, "check", "process %d may not be signalled", pid);
+		err_set(err, "failed_to_apply", -r, "check", "process %d may not be signalled",
+			pid);
 		err_remedy(err, "it belongs to somebody else: mayhem --sudo …");
 	}
 	return r;
