@@ -103,6 +103,7 @@ int cgroup_domain_probe(const char *store, struct cgroup_domain *ret, struct err
 	if (r < 0)
 		return err_set(err, "launch.failed", -r, "cgroup",
 			"cannot read /proc/self/mountinfo");
+	d.mounts = m;
 	if (m.v2[0])
 		d.mode = m.v1_controllers ? CGROUP_MODE_HYBRID : CGROUP_MODE_V2;
 	else if (m.v1_controllers)
@@ -395,22 +396,20 @@ static int frozen_at(const char *mount, const char *path, const char *file, cons
 	return 0;
 }
 
-int cgroup_process_frozen(const struct cgroup_domain *d _unused_, pid_t pid, bool *ret)
+int cgroup_process_frozen(const struct cgroup_domain *d, pid_t pid, bool *ret)
 {
 	char path[PROC_CGROUP_SIZE];
-	struct mounts_cgroup m;
+	const struct mounts_cgroup *m = &d->mounts;
 	bool frozen = false;
-	int r = mounts_find_cgroup(&m);
+	int r;
 
-	if (r < 0)
-		return r;
-	if (m.v2[0] && procfs_cgroup(pid, "", path, sizeof(path)) == 0) {
-		r = frozen_at(m.v2, path, "cgroup.events", "frozen 1", &frozen);
+	if (m->v2[0] && procfs_cgroup(pid, "", path, sizeof(path)) == 0) {
+		r = frozen_at(m->v2, path, "cgroup.events", "frozen 1", &frozen);
 		if (r < 0)
 			return r;
 	}
-	if (m.freezer[0] && procfs_cgroup(pid, "freezer", path, sizeof(path)) == 0) {
-		r = frozen_at(m.freezer, path, "freezer.state", "FR",
+	if (m->freezer[0] && procfs_cgroup(pid, "freezer", path, sizeof(path)) == 0) {
+		r = frozen_at(m->freezer, path, "freezer.state", "FR",
 			&frozen); /* FROZEN, FREEZING */
 		if (r < 0)
 			return r;

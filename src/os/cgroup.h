@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "os/mounts.h"
 
 enum cgroup_kill {
 	CGROUP_KILL_NONE,
@@ -38,6 +39,7 @@ struct cgroup_domain {
 	char base
 		[CGROUP_PATH_SIZE]; /* "/mayhem/<store>" or "<own>/mayhem/<store>", beneath the mount */
 	int basefd;		    /* of mount + base; -1 until the first leaf */
+	struct mounts_cgroup mounts; /* as they were when it was probed */
 };
 
 #define CGROUP_DOMAIN_INIT                                                                         \
