@@ -247,8 +247,8 @@ static struct lease_written *find_written(struct lease_file *f, const char *name
 	return NULL;
 }
 
-/* Remembers what the record now says of each of these members. */
-static int note_written(struct lease_file *f, json_t *members)
+/* Remembers what the record now says of these members; one that it cannot is written again next time. */
+static void note_written(struct lease_file *f, json_t *members)
 {
 	const char *name;
 	json_t *v;
@@ -257,15 +257,14 @@ static int note_written(struct lease_file *f, json_t *members)
 		struct lease_written *w = find_written(f, name);
 
 		if (!w && f->n_written == LEASE_MEMBERS_MAX)
-			return -EOVERFLOW;
+			continue;
 		if (!w) {
 			w = &f->written[f->n_written++];
 			text_copy(w->name, sizeof(w->name), name);
 		}
 		if (member_digest(v, w->digest) < 0)
-			return -ENOMEM;
+			w->digest[0] = '\0';
 	}
-	return 0;
 }
 
 static int read_record(const char *key, struct lease_file *f, struct lease *ret, struct err *err)
@@ -278,7 +277,8 @@ static int read_record(const char *key, struct lease_file *f, struct lease *ret,
 	if (lease_from_json(key, body, ret, err) < 0)
 		return -EBADMSG;
 	f->n_written = 0;
-	return note_written(f, body);
+	note_written(f, body);
+	return 0;
 }
 
 int lease_file_open(struct lease_store *s, const char *key, struct lease_file *ret_file,
@@ -403,13 +403,16 @@ static int append(struct lease_store *s, struct lease_file *f, struct lease *l, 
 			"no memory for a line of the record");
 	if (!ending && line * GROW_FACTOR > f->rec.capacity &&
 		f->rec.capacity < RECORD_CAPACITY_MAX)
-		return grow(s, f, now, record_line_size(LEASE_FORMAT, now), err);
-	r = record_append(&f->rec, LEASE_FORMAT, diff, ending ? 0 : RECORD_RESERVE, err);
+		r = grow(s, f, now, record_line_size(LEASE_FORMAT, now), err);
+	else
+		r = record_append(&f->rec, LEASE_FORMAT, diff, ending ? 0 : RECORD_RESERVE, err);
 	if (r == -EFBIG && ending) {
 		/* The end of a lease matters more than what was seen on the way. */
 		json_object_del(diff, "observations");
 		r = record_append(&f->rec, LEASE_FORMAT, diff, 0, err);
 	}
+	if (r == 0)
+		note_written(f, diff);
 	return r;
 }
 
@@ -423,8 +426,7 @@ int lease_file_write(struct lease_store *s, struct lease_file *f, struct lease *
 	now = lease_to_json(l);
 	if (!now)
 		return err_set(err, "store.failed", ENOMEM, "write", "no memory");
-	r = append(s, f, l, now, err);
-	return r < 0 ? r : note_written(f, now);
+	return append(s, f, l, now, err);
 }
 
 int lease_file_retire(struct lease_store *s, struct lease_file *f, struct err *err)
