@@ -279,6 +279,29 @@ int launch_go(struct launched *l, struct err *err)
 	return theirs.errnum ? -theirs.errnum : -EINVAL;
 }
 
+int launch_move_self(struct cgroup_domain *domain, char ret_nonce[static LAUNCH_NONCE_SIZE],
+	struct err *err)
+{
+	char path[LAUNCH_CGROUP_SIZE];
+	_close_ int leaffd = -1;
+	int r = text_random_hex(ret_nonce, 16);
+
+	if (r == 0 && domain->kill == CGROUP_KILL_NONE)
+		r = -EOPNOTSUPP;
+	if (r == 0)
+		r = cgroup_leaf_make(domain, ret_nonce, path, sizeof(path), &leaffd, err);
+	if (r == 0)
+		r = cgroup_leaf_join_self(leaffd);
+	return r < 0 ? err_set(err, "launch.failed", -r, "cgroup", "cannot move to a fresh cgroup")
+		     : 0;
+}
+
+void launch_move_back(const struct cgroup_domain *domain, const char *nonce)
+{
+	if (cgroup_leave_self(domain) == 0)
+		cgroup_leaf_remove(domain, nonce);
+}
+
 /* With a descriptor that cannot be: a kernel that knows the flag says EBADF, another EINVAL or ENOSYS. */
 bool launch_can_enter_cgroup(void)
 {

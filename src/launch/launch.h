@@ -145,6 +145,17 @@ void launched_close(struct launched *l);
 /* In a leaf of some store of Mayhem's, whoever started it. */
 bool launch_is_mayhems(pid_t pid);
 
+/*
+ * Moves the caller into a fresh leaf of its own. For a launcher whose children
+ * die at birth: the kernel kills a newborn when its launcher's cgroup and the
+ * one it is cloned into differ in how often they were killed.
+ */
+int launch_move_self(struct cgroup_domain *domain, char ret_nonce[static LAUNCH_NONCE_SIZE],
+	struct err *err);
+
+/* Out of it again, and it is removed: for the end of such a launcher. */
+void launch_move_back(const struct cgroup_domain *domain, const char *nonce);
+
 /* Whether the kernel can clone into a cgroup. Asks without starting anything. */
 bool launch_can_enter_cgroup(void);
 

@@ -564,6 +564,8 @@ static void tear_down(struct agent *a)
 	close_now(&a->inotify.fd);
 	close_now(&a->epollfd);
 	close_now(&a->self_pidfd);
+	if (a->own_nonce[0])
+		launch_move_back(&a->store.domain, a->own_nonce);
 	cgroup_domain_prune(&a->store.domain);
 	lease_store_close(&a->store);
 }

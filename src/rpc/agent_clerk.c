@@ -157,16 +157,35 @@ static void recover_told(struct agent *a, struct clerk *c _unused_, const json_t
 	be_ready(a);
 }
 
-/* A recoverer that died says nothing: leases are claimed by link and lock, so going on is safe, and is said. */
+static int start_recoverer(struct agent *a, struct err *err);
+
+/*
+ * The first child is the trial: one that died without a word may have been
+ * killed at birth, because of where we live. Once we move, and try again.
+ * Later deaths are said; going on is safe, as leases are claimed by link and lock.
+ */
+static bool try_elsewhere(struct agent *a)
+{
+	struct err err = {0};
+
+	if (a->own_nonce[0])
+		return false;
+	if (launch_move_self(&a->store.domain, a->own_nonce, &err) == 0 &&
+		start_recoverer(a, &err) == 0)
+		return true;
+	log_warn("agent", "%s", err.text);
+	return false;
+}
+
 static void recover_over(struct agent *a, struct clerk *c _unused_)
 {
-	if (!a->ready)
-		log_error("agent",
-			"the recovery at the start died; `mayhem-agent recover` does it again");
+	if (a->ready || try_elsewhere(a))
+		return;
+	log_error("agent", "the recovery at the start died; `mayhem-agent recover` does it again");
 	be_ready(a);
 }
 
-int agent_recover_start(struct agent *a, struct err *err)
+static int start_recoverer(struct agent *a, struct err *err)
 {
 	struct clerk_ask ask = {.find_steps = fault_find_steps, .n_spares = AGENT_SPARES};
 	struct clerk *c;
@@ -177,6 +196,13 @@ int agent_recover_start(struct agent *a, struct err *err)
 	c->told = recover_told;
 	c->over = recover_over;
 	return 0;
+}
+
+int agent_recover_start(struct agent *a, struct err *err)
+{
+	int r = start_recoverer(a, err);
+
+	return r == -EPIPE && try_elsewhere(a) ? 0 : r;
 }
 
 static void stock_told(struct agent *a, struct clerk *c _unused_, const json_t *what)

@@ -59,7 +59,7 @@ struct entry {
 	bool survive, check_only, active, ended, dirty, releasing;
 	bool release_queued;
 	unsigned release_round; /* in which it was told to end */
-	uint64_t max_ttl_ms; /* an extension reaches no further */
+	uint64_t max_ttl_ms;	/* an extension reaches no further */
 	uint64_t deadline_boottime_ms;
 	json_t *lease;		/* as last told */
 	struct waiter *waiters; /* oldest first */
@@ -94,7 +94,9 @@ struct agent {
 	bool events, survive, halted;
 	uint64_t heartbeat_ms, last_frame_ms;
 	uint64_t event_seq, events_dropped;
-	bool ready; /* the start's recovery has read all records */
+	char own_nonce
+		[LAUNCH_NONCE_SIZE]; /* of our own leaf: children died at birth where we were */
+	bool ready;		     /* the start's recovery has read all records */
 	bool in_always_ready, in_closed, out_broken, ending, interrupted;
 	bool lines_left; /* read, and not looked at for want of room */
 	uint64_t end_limit_ms;
