@@ -190,10 +190,17 @@ static int pause_record(struct fault_run *run, struct err *err)
 	return record_from(run, run->state, 0, err);
 }
 
+/* All are told before one is waited for: who waits in vfork cannot stop before its child does. */
 static int stop_from(struct fault_run *run, const struct tree *t, size_t first, struct err *err)
 {
 	for (size_t i = first; i < t->n; i++) {
-		int r = stopping_stop(run, t->list[i].id.pid, t->list[i].pidfd, err);
+		int r = stopping_send(t->list[i].id.pid, t->list[i].pidfd, err);
+
+		if (r < 0 && !(i > 0 && err_is(err, "target_gone")))
+			return r;
+	}
+	for (size_t i = first; i < t->n; i++) {
+		int r = stopping_await(run, t->list[i].id.pid, t->list[i].pidfd, err);
 
 		if (r < 0 && !(i > 0 && err_is(err, "target_gone")))
 			return r;

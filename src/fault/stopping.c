@@ -216,18 +216,23 @@ int stopping_record(struct fault_run *run, const struct proc_identity *id, struc
 	return 0;
 }
 
-int stopping_stop(struct fault_run *run, pid_t pid, int pidfd, struct err *err)
+int stopping_send(pid_t pid, int pidfd, struct err *err)
 {
-	uint64_t limit = clock_boottime_ms() + STOP_LIMIT_MS, us = 50;
 	int r = pidfd_signal(pidfd, SIGSTOP);
 
 	if (r < 0)
 		return err_set(err, r == -ESRCH ? "target_gone" : "failed_to_apply", -r, "inject",
 			"cannot stop process %d", pid);
+	return 0;
+}
+
+int stopping_await(struct fault_run *run, pid_t pid, int pidfd, struct err *err)
+{
+	uint64_t limit = clock_boottime_ms() + STOP_LIMIT_MS, us = 50;
+
 	for (;;) {
 		bool stopped = false;
-
-		r = stopping_is_stopped(pid, &stopped);
+		int r = stopping_is_stopped(pid, &stopped);
 		if (pidfd_has_exited(pidfd) || r == -ESRCH)
 			return err_set(err, "target_gone", ESRCH, "inject", "process %d has ended",
 				pid);
@@ -241,6 +246,13 @@ int stopping_stop(struct fault_run *run, pid_t pid, int pidfd, struct err *err)
 				"ended while it was injected");
 		us = us < 2000 ? us * 2 : us;
 	}
+}
+
+int stopping_stop(struct fault_run *run, pid_t pid, int pidfd, struct err *err)
+{
+	int r = stopping_send(pid, pidfd, err);
+
+	return r < 0 ? r : stopping_await(run, pid, pidfd, err);
 }
 
 static bool was_lost(const json_t *op)

@@ -21,6 +21,10 @@ int stopping_record(struct fault_run *run, const struct proc_identity *id, struc
 /* SIGSTOP to one recorded process through its pidfd, and waits until every thread stands. */
 int stopping_stop(struct fault_run *run, pid_t pid, int pidfd, struct err *err);
 
+/* The two halves of it, for many at once. */
+int stopping_send(pid_t pid, int pidfd, struct err *err);
+int stopping_await(struct fault_run *run, pid_t pid, int pidfd, struct err *err);
+
 /* How many of the recorded processes that are still there stand still. */
 int stopping_observe(struct fault_run *run, struct observation *ret, struct err *err);
 
