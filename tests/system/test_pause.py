@@ -245,6 +245,35 @@ def test_odd_names(agent, tmp_path, name):
         assert not target.stopped
 
 
+def test_in_a_pid_namespace(as_root, agent):
+    """Seen from here by a pid of ours; stopped as a tree with all that is in it."""
+    with Proc(["unshare", "-p", "--fork", "--kill-child", helper("sleeper")], stdout=subprocess.PIPE) as outer:
+        assert outer.popen.stdout.readline() == b"1\n"
+        outer.popen.stdout.close()
+        init = outer.family()[1]
+        lease = agent.inject(init)
+        assert is_stopped(init) and not outer.stopped
+        assert_released(agent, lease["id"])
+        lease = agent.inject(outer.pid, params={"scope": "tree"})
+        assert outer.family_stopped()
+        assert_released(agent, lease["id"], 2)
+
+
+def test_a_parent_that_waits_in_vfork(agent):
+    """It cannot stop before its child lets it: both stand when the child does, and both go on."""
+    with Proc([helper("vforker")], stdout=subprocess.PIPE) as parent:
+        child = int(parent.popen.stdout.readline())
+        assert set(thread_states(parent.pid).values()) == {"D"}
+        lease = agent.inject(parent.pid, params={"scope": "tree"})
+        assert is_stopped(child) and set(thread_states(parent.pid).values()) == {"D"}
+        assert agent.release(lease["id"])["ok"] is True
+        assert not is_stopped(child)
+        os.kill(child, signal.SIGTERM)  # the parent comes out of vfork: no stop may be waiting for it
+        assert parent.popen.stdout.readline() == b"went on\n"
+        assert parent.popen.wait(5) == 0
+        parent.popen.stdout.close()
+
+
 # -- what it refuses
 
 
@@ -420,6 +449,27 @@ def test_gone_already(agent, sleeper):
     with pytest.raises(RpcError) as refused:
         agent.execute(agent.native(sleeper.pid))
     assert (refused.value.code, refused.value.reason) == (-32001, "target.gone")
+
+
+def test_a_zombie(agent):
+    zombie = subprocess.Popen(["true"])
+    wait_until(lambda: open(f"/proc/{zombie.pid}/stat", "rb").read().rpartition(b") ")[2][:1] == b"Z")
+    try:
+        with pytest.raises(RpcError) as refused:
+            agent.execute(agent.native(zombie.pid))
+        assert (refused.value.code, refused.value.reason) == (-32001, "target.gone")
+    finally:
+        zombie.wait()
+
+
+def test_a_thread_is_no_process(agent, sleepers):
+    target = sleepers(1, threads=2)[0]
+    for tid in thread_states(target.pid):
+        if tid != target.pid:
+            with pytest.raises(RpcError) as refused:
+                agent.execute(agent.native(tid))
+            assert refused.value.code == -32001 and refused.value.reason in ("target.gone", "target.unverifiable")
+    assert not target.stopped
 
 
 def test_check_changes_nothing(agent, sleeper):
