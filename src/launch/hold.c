@@ -63,9 +63,11 @@ static int make_leaf(const struct launch_spec *spec, struct launched *l, struct 
 		return 0;
 	}
 	for (int attempt = 0; attempt < LEAF_TRIES; attempt++) {
-		int r = cgroup_leaf_make(spec->domain, rec->nonce, rec->cgroup, sizeof(rec->cgroup),
-			&l->leaffd, err);
+		int r = text_random_hex(rec->nonce, 16); /* fresh each time: never a leaf of before */
 
+		if (r == 0)
+			r = cgroup_leaf_make(spec->domain, rec->nonce, rec->cgroup,
+				sizeof(rec->cgroup), &l->leaffd, err);
 		if (r < 0)
 			return r;
 		/*

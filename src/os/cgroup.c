@@ -155,7 +155,7 @@ static int make_leaf_once(struct cgroup_domain *d, const char *nonce, int *ret_f
 		if (r < 0)
 			return r;
 	}
-	if (mkdirat(d->basefd, nonce, 0755) < 0 && errno != EEXIST) {
+	if (mkdirat(d->basefd, nonce, 0755) < 0) {
 		r = -errno;
 		if (r == -ENOENT)
 			close_now(
