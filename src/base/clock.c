@@ -30,7 +30,7 @@ uint64_t clock_utc_ms(void)
 const char *clock_format_utc(uint64_t utc_ms, char *buf)
 {
 	time_t s = (time_t)(utc_ms / 1000);
-	struct tm tm;
+	struct tm tm = {0}; /* stays so for a year beyond all counting */
 
 	gmtime_r(&s, &tm);
 	snprintf(buf, CLOCK_UTC_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ int log_level_from_name(const char *name, enum log_level *ret)
 
 void log_line(enum log_level level, const char *module, const char *fmt, ...)
 {
+	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
 	char line[1024], when[CLOCK_UTC_SIZE];
 	int saved = errno;
 	size_t len;
@@ -45,8 +47,12 @@ void log_line(enum log_level level, const char *module, const char *fmt, ...)
 			*c = ' ';
 	len = strlen(line);
 	line[len++] = '\n';
-	/* One write per line; whether anybody reads it changes nothing here. */
-	if (write(STDERR_FILENO, line, len) < 0)
+	/*
+	 * One write per line; whether anybody reads it changes nothing here. A
+	 * pipe that polls writable takes PIPE_BUF bytes without blocking; one that
+	 * does not is full, and an undo does not wait for its reader.
+	 */
+	if (poll(&out, 1, 0) == 1 && write(STDERR_FILENO, line, len) < 0)
 		errno = saved;
 	errno = saved;
 }
