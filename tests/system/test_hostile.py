@@ -330,8 +330,14 @@ def test_stderr_that_nobody_reads(state, sleepers):
     popen = subprocess.Popen([agent_path(), "serve", "--state", str(state), "--log-level", "debug"], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=w, start_new_session=True)
     try:
-        text = b"".join(inject_frame(t.pid, n) for n, t in enumerate(targets))
-        out, _ = popen.communicate(text, timeout=30)
+        for n, t in enumerate(targets):
+            popen.stdin.write(inject_frame(t.pid, n))
+        popen.stdin.flush()
+        wait_until(lambda: all(t.stopped for t in targets))
+        for record in leases(state).values():  # each of these deaths is a line of the log
+            os.kill(record.holder_pid, signal.SIGKILL)
+        wait_until(lambda: not any(t.stopped for t in targets), 5)
+        out, _ = popen.communicate(timeout=30)
     finally:
         popen.kill()
         popen.wait(5)
