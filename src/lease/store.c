@@ -346,9 +346,18 @@ static json_t *changes(struct lease_file *f, json_t *now)
 	return diff;
 }
 
+/* A line of this length leaves no room for as many again, or has none itself: a tree written in rounds. */
+static bool is_too_small(const struct lease_file *f, size_t line)
+{
+	return f->rec.capacity < RECORD_CAPACITY_MAX &&
+		(line * GROW_FACTOR > f->rec.capacity ||
+			f->rec.end + line + RECORD_RESERVE > f->rec.capacity);
+}
+
 /*
  * A lease whose lines are long gets a larger file before it is used: made,
- * synced and locked, then renamed over the old one.
+ * synced and locked, then renamed over the old one. It begins with all that is
+ * known, in one line.
  */
 static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t line,
 	struct err *err)
@@ -358,6 +367,8 @@ static int grow(struct lease_store *s, struct lease_file *f, json_t *now, size_t
 	struct lease_file big = LEASE_FILE_INIT;
 	int r;
 
+	if (capacity < f->rec.capacity)
+		capacity = f->rec.capacity;
 	if (capacity > RECORD_CAPACITY_MAX)
 		capacity = RECORD_CAPACITY_MAX;
 	if (line + RECORD_RESERVE > capacity)
@@ -401,8 +412,7 @@ static int append(struct lease_store *s, struct lease_file *f, struct lease *l, 
 	if (!line && !ending)
 		return err_set(err, "store.failed", ENOMEM, "write",
 			"no memory for a line of the record");
-	if (!ending && line * GROW_FACTOR > f->rec.capacity &&
-		f->rec.capacity < RECORD_CAPACITY_MAX)
+	if (!ending && is_too_small(f, line))
 		r = grow(s, f, now, record_line_size(LEASE_FORMAT, now), err);
 	else
 		r = record_append(&f->rec, LEASE_FORMAT, diff, ending ? 0 : RECORD_RESERVE, err);
