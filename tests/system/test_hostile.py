@@ -287,7 +287,7 @@ def test_stderr_closed(state, tmp_path, sleeper, redirect):
     code, out = start(state, tmp_path, None, redirect, text=PING + noise)
     frames = {f["id"]: f for f in map(json.loads, out.splitlines())}
     assert code == 0 and set(frames) == set(range(1, 30))
-    assert frames[2]["result"]["ok"] is True  # the others conflict with it, or come when it is undone
+    assert any(frames[n]["result"]["ok"] for n in range(2, 30))  # one wins the race; later ones may come when it is over
     assert not sleeper.stopped and (tmp_path / "err").read_text() == ""
     assert all(r.at_safe_end for r in leases(state).values())
 
