@@ -199,6 +199,10 @@ def test_a_controller_that_never_reads(agents, state, sleepers):
     # When it reads again everything is there, and the session goes on behind the line that was cut.
     agent.send_raw(b"\n", timeout=60)
     assert agent.ping(timeout=60)["pong"] is True and agent.bad_lines == []
+    # But for events: how many were dropped is told, and their numbers are missing.
+    dropped = agent.event(lambda e: e["kind"] == "dropped")["count"]
+    numbers = [e["seq"] for e in agent.events]
+    assert dropped > 0 and numbers == sorted(numbers) and numbers[-1] == len(numbers) + dropped
     assert agent.eof() == 0 and not long.stopped
 
 

@@ -563,6 +563,85 @@ def test_the_same_declared_lease_again_injects_nothing(agent, sleeper):
     assert len(agent.records()) == 2
 
 
+def test_a_native_lease_may_bring_its_id(agent, sleepers):
+    one, two, three = sleepers(3)
+    lease = agent.native(one.pid, id="l-00000041")
+    assert agent.execute(lease)["lease"]["id"] == "l-00000041"
+    assert refused(agent, -32602, "lease.in_use", "task.execute",
+                   execute(agent, agent.native(two.pid, id="l-00000041"))) and not two.stopped
+    assert agent.inject(three.pid)["id"] != "l-00000041"
+    # In order, like any other requests on one lease.
+    first = agent.start("task.execute", execute(agent, agent.native(two.pid, id="l-00000050")))
+    second = agent.start("task.execute", execute(agent, {"id": "l-00000050"}, phase="undo"))
+    assert agent.result(first)["ok"] and agent.result(second)["lease"]["state"] == "released"
+    assert not two.stopped
+
+
+def test_check_of_a_declared_lease(agent, sleeper):
+    good = agent.declared("l-1", "proc.pause", pause_op(sleeper.pid, boot_time=str(start_ticks(sleeper.pid))))
+    assert agent.execute(good, "check")["ok"] is True
+    wrong = agent.execute(agent.declared("l-1", "proc.pause", pause_op(sleeper.pid, boot_time="1")), "check")
+    assert wrong["ok"] is False and "pid-reuse guard" in wrong["detail"]
+    assert agent.records() == {} and not sleeper.stopped
+
+
+def test_observe_and_verify_of_a_declared_lease(agent, sleeper):
+    lease = agent.declared("l-1", "proc.pause", pause_op(sleeper.pid))
+    assert agent.execute(lease)["ok"]
+    assert agent.execute(lease, "observe")["observation"]["effect"] == "present"
+    assert agent.execute(lease, "verify")["ok"] is False
+    assert agent.execute(lease, "undo")["ok"] and agent.execute(lease, "verify")["ok"] is True
+
+
+@pytest.mark.parametrize("ops", ["x", {}, [1], [{}], [{"op": 1}], [{"op": "x", "args": []}], [{"op": "x", "args": {"pid": 4711}}],
+                                 [{"op": "x", "args": {"pid": None}}], [{"op": "x", "surprise": 1}],
+                                 [{"op": "x", "args": {"engine": "/bin/sh", "cont": "c"}}],
+                                 [{"op": "x", "args": {"engine": "unix:///etc/passwd", "cont": "c"}}],
+                                 [{"op": "x", "args": {"full_id": "c"}}], [{"op": "x", "args": {"pidfs_inode": "7"}}],
+                                 [{"op": "x"}] * 257])
+def test_undo_ops_refused(agent, ops):
+    refused(agent, -32602, "lease.shape", "task.execute", execute(agent, agent.declared("l-1", "proc.pause", ops)))
+    assert agent.records() == {}
+
+
+@pytest.mark.parametrize("argv", ["", "x", "{}", "[]", "[1]", '[""]', '["@engine"]', '["true", "@cont"]', json.dumps(["true"] * 65)])
+def test_commands_refused(agent, argv):
+    """What is no argv is not run, and no shell would be asked to make one of it."""
+    for key in ("inject_argv", "undo_argv"):
+        ops = [{"op": "tool", "args": {"inject_argv": '["true"]', key: argv}}]
+        try:
+            answer = agent.execute(agent.declared("l-1", "net.latency", ops))
+        except RpcError as e:
+            assert (e.code, e.reason) == (-32602, "lease.shape")
+        else:
+            assert answer["ok"] is False and answer["lease"]["state"] == "expired", answer
+    assert all(r.state == "expired" for r in agent.records().values())
+
+
+def test_commands_get_no_shell_and_little_else(agent, tmp_path):
+    """stdin empty, PATH and HOME alone, the words as they are."""
+    out = tmp_path / "out"
+    script = 'printf "%s|" "$0" "$@" > "$0"; env | cut -d= -f1 | sort | tr "\n" "," >> "$0"; wc -c >> "$0"'
+    ops = [{"op": "tool", "args": {"inject_argv": json.dumps(["sh", "-c", script, str(out), "$(id)", "a b", ";", "*"]),
+                                   "undo_argv": '["true"]'}}]
+    assert agent.execute(agent.declared("l-1", "net.latency", ops))["ok"]
+    words, rest = out.read_text().rsplit("|", 1)
+    assert words.split("|")[1:] == ["$(id)", "a b", ";", "*"]
+    assert set(rest.split("\n")[0].rstrip("0").split(",")) - {"_", "PWD", "SHLVL", "OLDPWD", ""} == {"HOME", "PATH"}
+    assert rest.strip().endswith("0")
+
+
+def test_a_command_that_hangs_is_cancelled(agent, tmp_path):
+    ops = [{"op": "tool", "args": {"inject_argv": json.dumps(["sh", "-c", f"touch {tmp_path}/began; sleep 1000"]),
+                                   "undo_argv": json.dumps(["touch", f"{tmp_path}/undone"])}}]
+    number = agent.start("task.execute", execute(agent, agent.declared("l-1", "net.latency", ops), "net.latency"))
+    wait_until(lambda: (tmp_path / "began").exists())
+    assert agent.request("task.cancel", task_id="t-000001")["state"] == "cancelled"
+    answer = agent.result(number)
+    assert (answer["ok"], answer["reason"]) == (False, "cancelled")
+    assert answer["lease"]["state"] == "released" and (tmp_path / "undone").exists()
+
+
 def test_keys_of_declared_leases_hold_the_run(agents, agent, sleepers):
     """One controller's numbers never meet another's, nor ours."""
     one, two, native = sleepers(3)
