@@ -17,12 +17,20 @@
 
 #define RELEASE_PATIENCE_MS 20
 
+/* The live one of that key, else the newest that was; one that was refused its record never was. */
 struct entry *agent_entry_find(struct agent *a, const char *key)
 {
-	for (struct entry *e = a->entries; e; e = e->next)
-		if (e->key[0] && text_equal(e->key, key))
+	struct entry *was = NULL;
+
+	for (struct entry *e = a->entries; e; e = e->next) {
+		if (!e->key[0] || e->check_only || !text_equal(e->key, key))
+			continue;
+		if (e->holder && !e->ended)
 			return e;
-	return NULL;
+		if (!was && e->lease)
+			was = e;
+	}
+	return was;
 }
 
 bool agent_is_holder(const struct agent *a, pid_t pid)
@@ -44,8 +52,7 @@ struct entry *agent_entry_new(struct agent *a, const struct lease *l)
 		return NULL;
 	e->link.fd = e->pid.fd = -1;
 	text_copy(e->run_id, sizeof(e->run_id), l->run_id);
-	if (l->declared)
-		text_copy(e->key, sizeof(e->key), l->key);
+	text_copy(e->key, sizeof(e->key), l->declared ? l->key : l->id);
 	e->survive = l->survive;
 	e->next = a->entries;
 	a->entries = e;
