@@ -178,12 +178,24 @@ static int queue_frame(struct agent *a, json_t *frame)
 	return 0;
 }
 
+static int queue_result(struct agent *a, const json_t *id, json_t *result)
+{
+	return queue_frame(a,
+		json_pack("{s:s, s:O, s:O}", "jsonrpc", "2.0", "id", id, "result", result));
+}
+
 void agent_reply(struct agent *a, const json_t *id, json_t *result)
 {
-	int r = queue_frame(a,
-		json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result));
+	_json_ json_t *owned = result;
+	json_t *lease = json_object_get(result, "lease");
+	int r = queue_result(a, id, result);
 	struct err err;
 
+	/* What was done is told even where all of it cannot be. */
+	if (r == -EMSGSIZE && json_is_object(lease)) {
+		json_object_set_new(result, "lease", frame_shorten_lease(lease));
+		r = queue_result(a, id, owned);
+	}
 	if (r == 0)
 		return;
 	err_set(&err, "frame.too_long", 0, "reply", "the answer does not fit into a frame");

@@ -217,6 +217,14 @@ static json_t *list_page(const struct clerk_ask *ask, const struct list_query *q
 			continue;
 		j = lease_to_json(&l);
 		text = j ? json_text(j) : NULL;
+		if (text && strlen(text) > LIST_BYTES_MAX) {
+			json_t *whole = j;
+
+			j = frame_shorten_lease(whole);
+			json_decref(whole);
+			free(take_ptr(text));
+			text = json_text(j);
+		}
 		bytes += text ? strlen(text) + 1 : 0;
 		if ((int64_t)json_array_size(list) == q->limit || bytes > LIST_BYTES_MAX) {
 			json_decref(j);

@@ -79,6 +79,18 @@ int frame_parse(const char *line, size_t len, struct frame *ret, json_t **ret_id
 	return 0;
 }
 
+json_t *frame_shorten_lease(json_t *lease)
+{
+	static const char *const lists[] = {"undo_ops", "verify_probes", "resources", "targets",
+		"observations", "remedy"};
+	json_t *copy = json_copy(lease);
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		json_object_set_new(copy, lists[i], json_array());
+	json_object_set_new(copy, "shortened", json_true());
+	return copy;
+}
+
 void frame_reader_init(struct frame_reader *r)
 {
 	memset(r, 0, sizeof(*r));

@@ -42,6 +42,12 @@ void frame_free(struct frame *f);
 int frame_parse(const char *line, size_t len, struct frame *ret, json_t **ret_id, int *ret_code,
 	struct err *err);
 
+/*
+ * A lease that is too long for a frame, as it is sent then: without its
+ * lists, and `shortened` says so. The record has them all. New reference.
+ */
+json_t *frame_shorten_lease(json_t *lease);
+
 enum frame_next { FRAME_LINE, FRAME_NEED_MORE, FRAME_TOO_LONG };
 
 struct frame_reader {
