@@ -728,6 +728,27 @@ def test_long_lists_come_in_frames(agents, state, sleepers):
     assert len(seen) == total and pages > 1
 
 
+def test_a_lease_longer_than_a_frame(agent, sleepers):
+    """Answered without its lists, and said so; it is listed, undone and forgotten like any other."""
+    small, large = sleepers(2)
+    assert agent.inject(small.pid)
+    head = len(json.dumps(agent.declared("l-big", "proc.pause", pause_op(large.pid, filler=""))))
+    lease = agent.declared("l-big", "proc.pause", pause_op(large.pid, filler="x" * ((1 << 20) - head - 300)))
+    answer = agent.execute(lease)
+    assert answer["ok"] and large.stopped
+    assert answer["lease"]["shortened"] is True and answer["lease"]["undo_ops"] == [] and answer["lease"]["state"] == "active"
+    listed, after = [], None
+    for _ in range(5):
+        page = agent.request("lease.list", {"after": after} if after else {})
+        listed += page["leases"]
+        after = page["next"]
+        if after is None:
+            break
+    assert {l["id"] for l in listed} == {"l-00000001", "l-big"} and after is None
+    assert agent.execute(lease, "undo")["lease"]["state"] == "released" and not large.stopped
+    assert len(next(r for r in agent.records().values() if r.id == "l-big")["undo_ops"][0]["args"]["filler"]) > 1_000_000
+
+
 # -- events
 
 
