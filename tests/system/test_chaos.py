@@ -16,6 +16,7 @@ from mayhem_test import RpcError, SessionEnded, StateDir, run_agent, start_ticks
 from mayhem_test.records import leases
 
 SEED = int(os.environ.get("MAYHEM_SEED", "0")) or random.randrange(1, 1 << 32)
+TORTURE_S = float(os.environ.get("MAYHEM_CHAOS_SECONDS", "120"))
 CLAIMS = "/run/mayhem/claims"
 
 
@@ -160,5 +161,5 @@ def test_a_few_seconds(as_root, agents, sleepers):
 
 
 @pytest.mark.torture
-def test_two_minutes(as_root, agents, sleepers):
-    chaos_for(120, agents, sleepers)
+def test_minutes(as_root, agents, sleepers):
+    chaos_for(TORTURE_S, agents, sleepers)
