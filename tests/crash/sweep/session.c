@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -162,6 +163,21 @@ void session_advance(struct session *session)
 	}
 }
 
+static void session_take_injection(struct session *session, const json_t *frame)
+{
+	const json_t *result = json_object_get(frame, "result");
+	const char *why = json_string_value(result
+			? json_object_get(result, "detail")
+			: json_object_get(json_object_get(frame, "error"), "message"));
+
+	session->injected = json_is_true(json_object_get(result, "ok"));
+	session->stopped = target_is_stopped(session->target);
+	if (session->injected)
+		target_ask(session->target);
+	else
+		snprintf(session->refusal, sizeof(session->refusal), "%s", why ? why : "");
+}
+
 static void session_take(struct session *session, const char *line, size_t n)
 {
 	json_t *frame = json_loadb(line, n, 0, NULL);
@@ -173,12 +189,8 @@ static void session_take(struct session *session, const char *line, size_t n)
 		json_decref(frame);
 		return;
 	}
-	if (session->scenario->steps[session->step] == STEP_INJECT) {
-		session->injected = json_is_true(json_object_get(result, "ok"));
-		session->stopped = target_is_stopped(session->target);
-		if (session->injected)
-			target_ask(session->target);
-	}
+	if (session->scenario->steps[session->step] == STEP_INJECT)
+		session_take_injection(session, frame);
 	if (id && strlen(id) < LEASE_ID_MAX)
 		strcpy(session->lease_id, id);
 	session->asked = 0;

@@ -37,21 +37,22 @@ extern const unsigned n_scenarios;
 /* The index, or -1. */
 int scenario_find(const char *name);
 
-enum { SESSION_LINE_MAX = 256 * 1024, LEASE_ID_MAX = 64 };
+enum { SESSION_LINE_MAX = 256 * 1024, LEASE_ID_MAX = 64, SESSION_REFUSAL_MAX = 160 };
 
 struct session {
 	const struct scenario *scenario;
 	struct target *target; /* borrowed */
 	int infd, outfd;       /* owned: the agent's stdin and stdout; -1 when closed */
 	unsigned step;
-	unsigned asked;		     /* id of the request whose answer is awaited, 0: none */
-	bool impatient;		     /* set by the caller: the target may not run before recover */
-	bool held;		     /* set by the caller: say nothing more for now */
-	bool ended;		     /* stdin was closed, or the agent's stdout was */
-	bool injected;		     /* the answer to the injection said ok */
-	bool stopped;		     /* and the target was stopped when it came */
-	char lease_id[LEASE_ID_MAX]; /* "" until an answer named it */
-	char *line;		     /* owned: what came of an answer so far */
+	unsigned asked; /* id of the request whose answer is awaited, 0: none */
+	bool impatient; /* set by the caller: the target may not run before recover */
+	bool held;	/* set by the caller: say nothing more for now */
+	bool ended;	/* stdin was closed, or the agent's stdout was */
+	bool injected;	/* the answer to the injection said ok */
+	bool stopped;	/* and the target was stopped when it came */
+	char refusal[SESSION_REFUSAL_MAX]; /* why the injection was not ok, "" else */
+	char lease_id[LEASE_ID_MAX];	   /* "" until an answer named it */
+	char *line;			   /* owned: what came of an answer so far */
 	size_t n_line;
 };
 
