@@ -135,7 +135,7 @@ static int own_tree(struct fault_run *run, struct tree **ret)
 static int spare_mayhems(const struct tree *t, size_t first, struct err *err)
 {
 	for (size_t i = first; i < t->n; i++)
-		if (launch_is_mayhems(t->list[i].id.pid))
+		if (launch_is_mayhems(t->list[i].id.pid, t->list[i].id.comm))
 			return err_set(err, "target.protected", 0, "check",
 				"process %d (%s) in the tree is Mayhem's own", t->list[i].id.pid,
 				t->list[i].id.comm);

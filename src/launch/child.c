@@ -15,6 +15,7 @@
 
 #include "base/arena.h"
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "launch/link.h"
 #include "os/kernel_abi.h"
 #include "os/pidfd.h"
@@ -23,6 +24,14 @@
 
 static const char *const process_names[LAUNCH_KIND_MAX] = {"mh-holder", "mh-recover", "mh-watch",
 	"mh-clerk", "mh-service", "mh-probe", "mh-tool"};
+
+bool launch_is_name(const char *comm)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(process_names); i++)
+		if (text_equal(comm, process_names[i]))
+			return true;
+	return text_equal(comm, "mayhem-agent");
+}
 
 /* Close-on-exec does nothing for a child that does not exec: close all but the list, first of all. */
 static void close_others(const struct child_plan *p)

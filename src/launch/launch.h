@@ -142,8 +142,11 @@ void launch_finish(struct launched *l, const struct cgroup_domain *domain, struc
 
 void launched_close(struct launched *l);
 
-/* In a leaf of some store of Mayhem's, whoever started it. */
-bool launch_is_mayhems(pid_t pid);
+/* In a leaf of some store of Mayhem's, whoever started it; where there are no leaves, by its name. */
+bool launch_is_mayhems(pid_t pid, const char *comm);
+
+/* An agent's name, or one that a child of the launch layer gives itself. */
+bool launch_is_name(const char *comm);
 
 /*
  * Moves the caller into a fresh leaf of its own. For a launcher whose children

@@ -18,10 +18,12 @@ const char *launch_mechanism_name(enum launch_mechanism m)
 	return mechanism_names[m];
 }
 
-bool launch_is_mayhems(pid_t pid)
+bool launch_is_mayhems(pid_t pid, const char *comm)
 {
 	char path[PROC_CGROUP_SIZE], *mark;
 
+	if (launch_is_name(comm))
+		return true;
 	if (procfs_cgroup(pid, "", path, sizeof(path)) < 0 &&
 		procfs_cgroup(pid, "freezer", path, sizeof(path)) < 0)
 		return false;

@@ -358,7 +358,7 @@ static int check_protected(const struct agent *a, const struct proc_identity *id
 	for (size_t i = 0; i < a->n_ancestors; i++)
 		if (a->ancestors[i] == id->pid)
 			return protected(i ? "an ancestor of the agent" : "the agent itself", err);
-	if (agent_is_holder(a, id->pid) || launch_is_mayhems(id->pid))
+	if (agent_is_holder(a, id->pid) || launch_is_mayhems(id->pid, id->comm))
 		return protected("a process of Mayhem's own", err);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (text_has_prefix(id->comm, names[i]) &&
