@@ -418,8 +418,9 @@ def test_the_agent_its_ancestors_and_its_holders(agent, sleeper, fault):
 def test_another_sessions_holder(agents, agent, sleeper):
     lease = agent.inject(sleeper.pid)
     other = agents(StateDir())
-    assert_protected(other, agent.holder_pid(lease["id"]))
-    assert_protected(other, agent.holder_pid(lease["id"]), "process.kill")
+    for pid in (agent.pid, agent.holder_pid(lease["id"])):
+        assert_protected(other, pid)
+        assert_protected(other, pid, "process.kill")
     assert_released(agent, lease["id"])
 
 
@@ -439,11 +440,12 @@ def test_a_tree_with_another_agent_in_it(agent, agents):
     wait_until(lambda: any("mayhem-agent" in open(f"/proc/{p}/comm").read() for p in children(shell)))
     target = Proc([helper("sleeper")])
     try:
-        lease = inner.inject(target.pid)
-        answer = agent.execute(agent.native(shell, params={"scope": "tree"}))
-        assert answer["ok"] is False and "Mayhem's own" in answer["detail"], answer
-        assert agent.record(answer["lease"]["id"]).moves == ["pending", "expired"]
-        assert [p for p in descendants(shell) if is_stopped(p)] == []
+        for busy in (False, True):
+            lease = inner.inject(target.pid) if busy else None
+            answer = agent.execute(agent.native(shell, params={"scope": "tree"}))
+            assert answer["ok"] is False and "Mayhem's own" in answer["detail"], answer
+            assert agent.record(answer["lease"]["id"]).moves == ["pending", "expired"]
+            assert [p for p in descendants(shell) if is_stopped(p)] == []
         assert inner.release(lease["id"])["ok"] is True
     finally:
         target.close()

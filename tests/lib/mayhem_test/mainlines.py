@@ -248,6 +248,16 @@ class MainLines:
             assert won[0][1]["lease"]["id"] in lost[0]["detail"] and target.stopped
             assert won[0][0].release(won[0][1]["lease"]["id"])["ok"] is True
 
+    def test_other_sessions_are_protected(self, agents, where, here, target):
+        """Also where no cgroup tells whose they are."""
+        lease = here.inject(target.pid)
+        other = where.agent(agents)
+        for pid in (here.pid, lease["holder"]["pid"]):
+            with pytest.raises(RpcError) as refused:
+                other.execute(other.native(pid))
+            assert refused.value.reason == "target.protected", (pid, refused.value)
+        assert_released(here, lease["id"])
+
     def test_outlives_its_session_and_is_watched(self, agents, where, target):
         agent = where.agent(agents)
         lease = agent.inject(target.pid, survive=True)
