@@ -12,6 +12,7 @@
 #include "os/pidfd.h"
 
 #define POLL_MS 20
+#define EXIT_LIMIT_MS 2000
 #define DETAIL_MAX 200
 
 struct capture {
@@ -99,7 +100,7 @@ static int start(struct fault_run *run, const char *const *argv, struct capture 
 	int o[2] = {-1, -1}, e[2] = {-1, -1}, r;
 	struct launch_spec spec = {
 		.kind = LAUNCH_TOOL,
-		.domain = &run->store->domain,
+		.domain = run->tools,
 		.argv = (char *const *)(uintptr_t)argv,
 		.envp = envp,
 		.cwdfd = -1,
@@ -119,6 +120,8 @@ static int start(struct fault_run *run, const char *const *argv, struct capture 
 		if (r == 0)
 			r = launch_go(ret, err);
 		if (r < 0) {
+			if (ret->pidfd >= 0 && pidfd_wait_exit(ret->pidfd, EXIT_LIMIT_MS) == 0)
+				launch_finish(ret, run->tools, NULL);
 			launched_close(ret);
 			err_set(err, "failed_to_apply", -r, "tool", "cannot run %s", argv[0]);
 		}
@@ -140,10 +143,13 @@ int tool_run(struct fault_run *run, const char *const *argv, uint64_t limit_ms,
 
 	if (r == 0) {
 		f = follow(run, &l, &out, &err_out, limit_ms);
+		/* What it left running on purpose (an engine's monitor) is nobody's to kill. */
+		if (f == 0 && l.leaffd >= 0 && cgroup_leaf_populated(run->tools, l.leaffd) > 0)
+			cgroup_leaf_let_go(run->tools, l.leaffd);
 		if (f == 0)
-			launch_finish(&l, &run->store->domain, &end);
+			launch_finish(&l, run->tools, &end);
 		else
-			launch_stop(&l, &run->store->domain, 0, &end, NULL);
+			launch_stop(&l, run->tools, 0, &end, NULL);
 		launched_close(&l);
 	}
 	close_now(&out.fd);

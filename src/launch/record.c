@@ -7,6 +7,8 @@
 #include "launch/launch.h"
 #include "os/procfs.h"
 
+#define HEX "0123456789abcdef"
+
 static const char *const mechanism_names[LAUNCH_MECH_MAX] = {"none", "cgroup", "process_group"};
 static const struct {
 	unsigned bit;
@@ -27,8 +29,10 @@ bool launch_is_mayhems(pid_t pid, const char *comm)
 	if (procfs_cgroup(pid, "", path, sizeof(path)) < 0 &&
 		procfs_cgroup(pid, "freezer", path, sizeof(path)) < 0)
 		return false;
+	/* "/mayhem/<store>/<nonce>", or a tool's leaf beneath that. */
 	mark = strstr(path, "/mayhem/");
-	return mark && strlen(mark) == 8 + 32 + 1 + 32 && text_is_hex(mark + 8 + 33, 32);
+	return mark && strspn(mark + 8, HEX) == 32 && mark[40] == '/' &&
+		strspn(mark + 41, HEX) == 32;
 }
 
 static json_t *mask_to_json(unsigned mask)

@@ -48,7 +48,7 @@ static int run_wait_watched(struct fault_run *run, uint64_t us)
 	return holder_watch(run->holder, us);
 }
 
-static int prepare(struct holder_work *w, struct err *err)
+static int prepare(struct holder_work *w, const struct launch_record *rec, struct err *err)
 {
 	sigset_t mask;
 
@@ -78,6 +78,10 @@ static int prepare(struct holder_work *w, struct err *err)
 			"cannot make a holder's timers");
 	holder_watch_halt(w);
 	w->setup->store->domain.basefd = -1; /* was the agent's, closed here */
+	w->tools = w->setup->store->domain;
+	if (rec->cgroup[0])
+		text_copy(w->tools.base, sizeof(w->tools.base), rec->cgroup);
+	w->run.tools = &w->tools;
 	return 0;
 }
 
@@ -107,7 +111,7 @@ int holder_claim(void *self, const struct launch_record *rec, struct err *err)
 {
 	struct holder_work *w = self;
 	struct err ignored;
-	int r = prepare(w, err);
+	int r = prepare(w, rec, err);
 
 	if (r < 0)
 		return r;
@@ -361,11 +365,11 @@ static int hold_fault(struct holder_work *w)
 }
 
 /* What would be recorded, and how things are: found out, told, and thrown away. */
-static int check_only(struct holder_work *w)
+static int check_only(struct holder_work *w, const struct launch_record *rec)
 {
 	struct observation before = {0};
 	struct err err = {0};
-	int r = prepare(w, &err);
+	int r = prepare(w, rec, &err);
 
 	if (r == 0)
 		r = complete_target(w, &err);
@@ -403,7 +407,7 @@ int holder_body(void *arg, int linkfd, const struct launch_record *rec)
 
 	w->linkfd = linkfd;
 	if (w->setup->check_only) {
-		code = check_only(w); /* no record, so no claim, which else prepares */
+		code = check_only(w, rec); /* no record, so no claim, which else prepares */
 	} else {
 		holder_arm_timer(w);
 		holder_say(w, "moved", true, "", "", NULL);

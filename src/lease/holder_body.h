@@ -12,6 +12,7 @@ struct holder_work {
 	struct lease lease;
 	struct lease_file file;
 	struct fault_run run;
+	struct cgroup_domain tools; /* beneath our own leaf, so that its end is theirs */
 	int linkfd, sigfd, timerfd;
 	int haltfd;		  /* an epoll on the agent's inotify: see holder_watch_halt() */
 	enum lease_end stop;	  /* why it is to end, NONE: go on */

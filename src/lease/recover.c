@@ -86,6 +86,7 @@ static int recover_locked(struct lease_store *s, struct lease_file *f, struct le
 		.store = s,
 		.file = f,
 		.steps = find_steps(l),
+		.tools = &s->domain,
 		.target_pidfd = -1,
 		.rebooted = !text_equal(l->boot_id, s->boot_id),
 		.wait = wait_plainly,
@@ -222,6 +223,12 @@ static void recover_free(struct recovery *w, struct lease_file *f, struct lease 
 
 	if (is_elsewhere(w->s, l))
 		return report(w, l->key, l, RECOVER_ELSEWHERE, RECOVER_LEFT);
+	/* At its safe end, and only not moved yet: there is nothing to tell. */
+	if (lease_is_safe(l)) {
+		if (!w->opts->plan)
+			lease_file_retire(w->s, f, NULL);
+		return;
+	}
 	if (w->opts->plan)
 		return report(w, l->key, l, found, RECOVER_WOULD_UNDO);
 	r = recover_locked(w->s, f, l, w->opts->find_steps, &err);

@@ -26,10 +26,11 @@ struct fault_run {
 	struct lease_store *store;
 	struct lease_file *file; /* NULL when nothing may be written (check alone) */
 	const struct fault_steps *steps;
-	bool live;	  /* by its holder; false: from the record, by recovery */
-	bool rebooted;	  /* the record is of another boot: its volatile ops are void */
-	int target_pidfd; /* of a live process target, else -1 */
-	void *state;	  /* the steps' own; freed by steps->done */
+	struct cgroup_domain *tools; /* where commands are launched: beneath their holder */
+	bool live;		     /* by its holder; false: from the record, by recovery */
+	bool rebooted;		     /* the record is of another boot: its volatile ops are void */
+	int target_pidfd;	     /* of a live process target, else -1 */
+	void *state;		     /* the steps' own; freed by steps->done */
 	/* Waits. 0 when the time is over, -EINTR when the run is to end (never while undoing). */
 	int (*wait)(struct fault_run *, uint64_t us);
 	void *holder; /* whoever implements wait */

@@ -211,8 +211,62 @@ int cgroup_leaf_join_self(int leaffd)
 	return r == -ENOENT ? file_write_control(leaffd, "cgroup.procs", "0") : r;
 }
 
+/* The cgroup in which our `mayhem` lies: the root of the mount, or what was delegated. */
+static int open_outside(const struct cgroup_domain *d, int *ret_fd)
+{
+	char path[2 * CGROUP_PATH_SIZE], *mark;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s%s", d->mount, d->base);
+	mark = strstr(path + strlen(d->mount), "/mayhem/");
+	if (!mark)
+		return -EINVAL;
+	*mark = '\0';
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+/* Calls fn with a descriptor of each leaf beneath this one: what a launched process launched itself. */
+static int each_nested(int leaffd, int (*fn)(int fd, const char *name, void *arg), void *arg)
+{
+	int own = openat(leaffd, ".", LEAF_DIR_FLAGS), r = 0;
+	_closedir_ DIR *dir = own < 0 ? NULL : fdopendir(own);
+	struct dirent *e;
+
+	if (!dir) {
+		close_now(&own);
+		return -errno;
+	}
+	while (r == 0 && (e = readdir(dir))) {
+		_close_ int fd = -1;
+
+		if (e->d_type != DT_DIR || !text_is_hex(e->d_name, 32))
+			continue;
+		fd = openat(leaffd, e->d_name, LEAF_DIR_FLAGS);
+		if (fd >= 0)
+			r = fn(fd, e->d_name, arg);
+	}
+	return r;
+}
+
+struct process_visit {
+	int (*fn)(pid_t pid, void *arg);
+	void *arg;
+};
+
+static int visit_nested(int fd, const char *name _unused_, void *arg)
+{
+	struct process_visit *v = arg;
+
+	return cgroup_each_process(fd, v->fn, v->arg);
+}
+
 int cgroup_each_process(int leaffd, int (*fn)(pid_t pid, void *arg), void *arg)
 {
+	struct process_visit nested = {fn, arg};
 	_free_ char *list = NULL;
 	int r = file_read_at(leaffd, "cgroup.procs", 1 << 20, &list, NULL);
 
@@ -229,7 +283,7 @@ int cgroup_each_process(int leaffd, int (*fn)(pid_t pid, void *arg), void *arg)
 		if (r)
 			return r;
 	}
-	return 0;
+	return each_nested(leaffd, visit_nested, &nested);
 }
 
 /* Opened while its cgroup is frozen, so the number cannot have changed hands since it was listed. */
@@ -269,6 +323,29 @@ int cgroup_leaf_kill(const struct cgroup_domain *d, int leaffd)
 	return r;
 }
 
+static int move_out(pid_t pid, void *arg)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", pid);
+	file_write_control(*(int *)arg, "cgroup.procs", text);
+	return 0;
+}
+
+/* Frozen while it is done: nobody can end, and no number change hands, between list and move. */
+int cgroup_leaf_let_go(const struct cgroup_domain *d, int leaffd)
+{
+	_close_ int outside = -1;
+	int r = open_outside(d, &outside);
+
+	if (r < 0)
+		return r;
+	freeze(d, leaffd, true);
+	r = cgroup_each_process(leaffd, move_out, &outside);
+	freeze(d, leaffd, false);
+	return r;
+}
+
 static int note_process(pid_t pid _unused_, void *arg _unused_)
 {
 	return 1;
@@ -304,13 +381,26 @@ int cgroup_leaf_wait_empty(const struct cgroup_domain *d, int leaffd, uint64_t t
 	}
 }
 
+static int remove_nested(int fd _unused_, const char *name, void *arg)
+{
+	return unlinkat(*(int *)arg, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+}
+
 int cgroup_leaf_remove(const struct cgroup_domain *d, const char *nonce)
 {
 	char path[2 * CGROUP_PATH_SIZE + 64];
+	_close_ int fd = -1;
+	int r;
 
 	if (d->kill == CGROUP_KILL_NONE)
 		return 0;
 	snprintf(path, sizeof(path), "%s%s/%s", d->mount, d->base, nonce);
+	if (rmdir(path) == 0 || errno == ENOENT)
+		return 0;
+	r = -errno;
+	fd = open(path, LEAF_DIR_FLAGS);
+	if (fd < 0 || each_nested(fd, remove_nested, &fd) < 0)
+		return r;
 	return rmdir(path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
@@ -330,16 +420,13 @@ void cgroup_domain_prune(const struct cgroup_domain *d)
 
 int cgroup_leave_self(const struct cgroup_domain *d)
 {
-	char path[2 * CGROUP_PATH_SIZE], *mark;
+	_close_ int outside = -1;
+	int r;
 
 	if (d->kill == CGROUP_KILL_NONE)
 		return 0;
-	snprintf(path, sizeof(path), "%s%s", d->mount, d->base);
-	mark = strstr(path + strlen(d->mount), "/mayhem/");
-	if (!mark)
-		return -EINVAL;
-	*mark = '\0';
-	return file_write_control(AT_FDCWD, strcat(path, "/cgroup.procs"), "0");
+	r = open_outside(d, &outside);
+	return r < 0 ? r : file_write_control(outside, "cgroup.procs", "0");
 }
 
 int cgroup_each_leaf(const struct cgroup_domain *d, int (*fn)(const char *nonce, void *arg),

@@ -63,6 +63,12 @@ int cgroup_leaf_join_self(int leaffd);
 /* Every process in it gets SIGKILL; loops where the kernel has no cgroup.kill. */
 int cgroup_leaf_kill(const struct cgroup_domain *d, int leaffd);
 
+/*
+ * Moves everybody out of it, to where `mayhem` itself lies: what a command left
+ * running on purpose is no longer ours.
+ */
+int cgroup_leaf_let_go(const struct cgroup_domain *d, int leaffd);
+
 /* 1 when some process lives in it, 0 when none, -errno. */
 int cgroup_leaf_populated(const struct cgroup_domain *d, int leaffd);
 
@@ -85,7 +91,7 @@ int cgroup_leave_self(const struct cgroup_domain *d);
 int cgroup_each_leaf(const struct cgroup_domain *d, int (*fn)(const char *nonce, void *arg),
 	void *arg);
 
-/* Calls fn with each process in the cgroup at leaffd. */
+/* Calls fn with each process in the cgroup at leaffd and beneath it. */
 int cgroup_each_process(int leaffd, int (*fn)(pid_t pid, void *arg), void *arg);
 
 /* Opens any cgroup of the unified (or, v1, freezer) hierarchy by its path, to read from it. */
