@@ -267,10 +267,11 @@ static void note_written(struct lease_file *f, json_t *members)
 	}
 }
 
-static int read_record(const char *key, struct lease_file *f, struct lease *ret, struct err *err)
+static int read_record(const struct lease_store *s, const char *key, struct lease_file *f,
+	struct lease *ret, struct err *err)
 {
 	_json_ json_t *body = NULL;
-	int r = record_read(f->fd, LEASE_FORMAT, &f->rec, &body, err);
+	int r = record_read_of(f->fd, s->dir.owner, LEASE_FORMAT, &f->rec, &body, err);
 
 	if (r < 0)
 		return r;
@@ -296,7 +297,7 @@ int lease_file_open(struct lease_store *s, const char *key, struct lease_file *r
 			key);
 	if (r < 0)
 		return err_set(err, "lease.unknown", -r, "lock", "no live lease %s", key);
-	r = read_record(key, &f, ret_lease, err);
+	r = read_record(s, key, &f, ret_lease, err);
 	*ret_file = f;
 	return r;
 }
@@ -313,7 +314,7 @@ int lease_peek(const struct lease_store *s, const char *key, struct lease *ret, 
 
 		f.fd = openat(dirs[i], name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (f.fd >= 0)
-			return read_record(key, &f, ret, err);
+			return read_record(s, key, &f, ret, err);
 	}
 	return err_set(err, "lease.unknown", ENOENT, "read", "no lease %s", key);
 }

@@ -233,6 +233,39 @@ void agent_stock(struct agent *a)
 	c->over = stock_over;
 }
 
+static void count_told(struct agent *a _unused_, struct clerk *c _unused_, const json_t *what)
+{
+	log_warn("agent", "%s", json_text_or(what, "warning", "the metrics file was not written"));
+}
+
+static void count_over(struct agent *a, struct clerk *c _unused_)
+{
+	a->counting = false;
+	if (a->count_again)
+		agent_count(a);
+}
+
+/* Something moved: the metrics file, where the policy names one, is written anew. One clerk at a time. */
+void agent_count(struct agent *a)
+{
+	const char *path = policy_metrics_file(&a->policy);
+	_free_ char *copy = path ? strdup(path) : NULL;
+	struct clerk_ask ask = {.path = copy};
+	struct clerk *c;
+	struct err err;
+
+	a->count_again = copy && a->counting;
+	if (!copy || a->counting)
+		return;
+	if (clerk_start(a, LAUNCH_CLERK, clerk_metrics, &ask, &c, &err) < 0) {
+		log_warn("agent", "%s", err.text);
+		return;
+	}
+	a->counting = true;
+	c->told = count_told;
+	c->over = count_over;
+}
+
 /* What a clerk found of one lease is the last word on its entry. */
 static void entry_told(struct agent *a, struct clerk *c, const json_t *what)
 {

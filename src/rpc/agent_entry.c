@@ -209,11 +209,13 @@ static void tell_move(struct agent *a, struct entry *e, const char *from)
 {
 	const char *to = text_member(e->lease, "state");
 
-	if (!text_equal(from, to))
-		agent_notify(a, "event.emit",
-			json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "lease.moved", "lease_id",
-				text_member(e->lease, "id"), "from", from, "to", to, "mechanism",
-				text_member(e->lease, "release_mechanism")));
+	if (text_equal(from, to))
+		return;
+	agent_count(a);
+	agent_notify(a, "event.emit",
+		json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "lease.moved", "lease_id",
+			text_member(e->lease, "id"), "from", from, "to", to, "mechanism",
+			text_member(e->lease, "release_mechanism")));
 }
 
 /* Other sessions allot from this store too: the next number is sought behind the last that was free. */

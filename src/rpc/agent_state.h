@@ -106,6 +106,7 @@ struct agent {
 	char spares[AGENT_SPARES][LEASE_SPARE_SIZE];
 	size_t n_spares;
 	bool stocking;
+	bool counting, count_again; /* a clerk writes the metrics file; something moved meanwhile */
 	struct entry *entries;
 	unsigned live;
 	unsigned releasing, release_round, releases_queued;
@@ -178,6 +179,7 @@ bool agent_role_allows(const struct agent *a, const char *fault_id);
 /* agent_clerk.c */
 int agent_recover_start(struct agent *a, struct err *err);
 void agent_stock(struct agent *a);
+void agent_count(struct agent *a);
 int agent_recover_entry(struct agent *a, struct entry *e, struct err *err);
 void agent_clerk_list(struct agent *a, const json_t *id, const json_t *params);
 void agent_clerk_release(struct agent *a, const json_t *id, const char *key, const json_t *params,

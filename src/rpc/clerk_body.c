@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "launch/link.h"
 #include "lease/holder.h"
+#include "lease/metrics.h"
 #include "lease/recover.h"
 
 #define RELEASE_WAIT_MS 30000
@@ -124,6 +125,16 @@ int clerk_stock(void *arg, int linkfd, const struct launch_record *rec _unused_)
 	struct clerk_ask *ask = arg;
 
 	say(linkfd, json_pack("{s:o}", "spares", make_spares(ask->store, ask->n_spares)));
+	return 0;
+}
+
+int clerk_metrics(void *arg, int linkfd, const struct launch_record *rec _unused_)
+{
+	struct clerk_ask *ask = arg;
+	struct err err = {0};
+
+	if (lease_metrics_write(ask->store, ask->path, &err) < 0)
+		say(linkfd, json_pack("{s:s}", "warning", err.text));
 	return 0;
 }
 
@@ -371,6 +382,7 @@ int clerk_verify(void *arg, int linkfd, const struct launch_record *rec _unused_
 	struct err err = {0};
 	struct fault_run run = {.lease = &l,
 		.store = ask->store,
+		.tools = &ask->store->domain,
 		.target_pidfd = -1,
 		.wait = wait_plainly};
 	bool ok;

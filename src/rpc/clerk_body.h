@@ -15,6 +15,7 @@ struct clerk_ask {
 	char key[LEASE_KEY_SIZE];
 	char owner[LEASE_TEXT_SIZE];
 	size_t n_spares;
+	const char *path; /* of the metrics file, outside the arena */
 };
 
 struct watcher_ask {
@@ -36,6 +37,7 @@ size_t clerk_keepfds(const struct lease_store *s, int *ret);
 int clerk_recover(void *arg, int linkfd, const struct launch_record *rec);
 int clerk_recover_one(void *arg, int linkfd, const struct launch_record *rec);
 int clerk_stock(void *arg, int linkfd, const struct launch_record *rec);
+int clerk_metrics(void *arg, int linkfd, const struct launch_record *rec);
 int clerk_list(void *arg, int linkfd, const struct launch_record *rec);
 int clerk_release(void *arg, int linkfd, const struct launch_record *rec);
 int clerk_verify(void *arg, int linkfd, const struct launch_record *rec);

@@ -16,6 +16,7 @@
 #include "launch/spawn.h"
 #include "os/pidfd.h"
 #include "rpc/frame.h"
+#include "rpc/relay.h"
 
 #define READ_STEP (64u << 10)
 #define DISMISS_MS 500
@@ -25,6 +26,7 @@ struct client {
 	const struct transport *transport;
 	struct client_options o;
 	struct spawned child;
+	struct relay relay; /* of its stderr */
 	uint64_t next_id;
 	json_t *replies; /* by id as text: what nobody has asked for yet */
 	char *in;	 /* received and not yet a whole line */
@@ -72,6 +74,7 @@ int client_open(const struct transport *t, const char *const *words, size_t n,
 	if (!c)
 		return err_set(err, "internal", ENOMEM, "session", "no memory");
 	c->child = (struct spawned)SPAWNED_INIT;
+	c->relay.fd = &c->child.errfd;
 	c->transport = t;
 	c->o = *o;
 	c->replies = json_object();
@@ -80,7 +83,7 @@ int client_open(const struct transport *t, const char *const *words, size_t n,
 	if (r < 0)
 		return r;
 	log_debug("client", "starting %s on %s", w->argv[0], transport_name(t));
-	r = launch_spawn(w->argv, &c->child, err);
+	r = launch_spawn(w->argv, !transport_is_local(t), &c->child, err);
 	if (r == -ENOENT || r == -EACCES) {
 		err_set(err, "agent.missing", -r, "exec", "cannot run %s", w->argv[0]);
 		err_remedy(err, "name the agent by --agent PATH, or install it in PATH");
@@ -111,6 +114,7 @@ static int lost(struct client *c, struct err *err)
 	const char *where = transport_name(c->transport);
 
 	pidfd_wait_exit(c->child.pidfd, EXIT_WAIT_MS);
+	relay_end(&c->relay); /* its own reason, before ours */
 	if (!reap(c)) {
 		err_set(err, "agent.lost", 0, "session", "the agent on %s closed its output",
 			where);
@@ -296,11 +300,12 @@ static int read_signal(struct client *c)
 static int step(struct client *c, uint64_t timeout_ms, struct err *err)
 {
 	uint64_t now_ms = clock_boottime_ms();
-	struct pollfd p[4] = {
+	struct pollfd p[] = {
 		{.fd = c->eof ? -1 : c->child.outfd, .events = POLLIN},
 		{.fd = -1, .events = POLLOUT},
 		{.fd = c->o.signalfd, .events = POLLIN},
 		{.fd = c->reaped ? -1 : c->child.pidfd, .events = POLLIN},
+		relay_poll(&c->relay),
 	};
 	int r;
 
@@ -319,6 +324,8 @@ static int step(struct client *c, uint64_t timeout_ms, struct err *err)
 		return errno == EINTR ? 0 : err_set(err, "internal", errno, "poll", "cannot wait");
 	if (p[1].revents)
 		transmit(c);
+	if (p[4].revents)
+		relay_pass(&c->relay);
 	/* Signals before frames: a stop is not to wait behind a talkative agent. */
 	if (p[2].revents && (r = read_signal(c)) < 0)
 		return r;
@@ -461,6 +468,7 @@ int client_end(struct client *c, uint64_t timeout_ms, int *ret_code, struct err 
 		if (r < 0)
 			return r;
 	}
+	relay_end(&c->relay);
 	*ret_code = c->exit_signo ? 128 + c->exit_signo : c->exit_code;
 	return 0;
 }
@@ -469,6 +477,7 @@ void client_close(struct client *c)
 {
 	if (!c)
 		return;
+	relay_end(&c->relay);
 	spawned_close(&c->child);
 	json_decref(c->replies);
 	free(c->in);

@@ -3,8 +3,9 @@
  * A controller's end of one agent session: JSON-RPC, one object a line, over
  * the pipes of a transport. Requests may overlap; a reply is found by its id.
  * Whatever is waited for, signals are seen at once, and a quiet agent is
- * asked whether it is there. Never blocks without a limit, never reads the
- * agent's stderr, and believes nothing that is not a frame of this protocol.
+ * asked whether it is there. Never blocks without a limit, only passes on what
+ * another host's stderr says, and believes nothing that is not a frame of this
+ * protocol.
  *
  * What every waiting call may return besides its own:
  *   -EINTR   a signal came; client_signal() says which. Nothing is lost, the

@@ -71,7 +71,7 @@ static int refuse(const char *path, const char *why, struct err *err)
 }
 
 /* Nobody but root and us may rename or replace any component. */
-static int check_parents(const char *path, struct err *err)
+static int check_parents(const char *path, uid_t owner, struct err *err)
 {
 	char buf[PATH_MAX];
 
@@ -84,7 +84,7 @@ static int check_parents(const char *path, struct err *err)
 		if (lstat(dir, &st) < 0)
 			return err_set(err, "store.failed", errno, "state", "cannot look at %s",
 				dir);
-		if (st.st_uid != 0 && st.st_uid != geteuid())
+		if (st.st_uid != 0 && st.st_uid != owner)
 			return refuse(path, "a parent folder belongs to somebody else", err);
 		if (st.st_mode & 022 && !(st.st_mode & S_ISVTX))
 			return refuse(path, "a parent folder is writable by others", err);
@@ -92,14 +92,14 @@ static int check_parents(const char *path, struct err *err)
 	return 0;
 }
 
-static int check_own(int fd, const char *path, bool *ret_volatile, struct err *err)
+static int check_own(int fd, const char *path, uid_t owner, bool *ret_volatile, struct err *err)
 {
 	struct statfs fs;
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
 		return err_set(err, "store.failed", errno, "state", "cannot look at %s", path);
-	if (st.st_uid != geteuid())
+	if (st.st_uid != owner)
 		return refuse(path, "it belongs to somebody else", err);
 	if (st.st_mode & 077)
 		return refuse(path, "others may read or write it (mode is wider than 0700)", err);
@@ -186,7 +186,8 @@ static int open_all(struct state_dir *d, bool make, struct err *err)
 	return 0;
 }
 
-int state_dir_open(const char *path, bool make, struct state_dir *ret, struct err *err)
+/* owner: whose it must be; (uid_t)-1: whoever's it is. */
+static int open_as(const char *path, bool make, uid_t owner, struct state_dir *ret, struct err *err)
 {
 	struct state_dir d = STATE_DIR_INIT;
 	char absolute[PATH_MAX];
@@ -211,12 +212,15 @@ int state_dir_open(const char *path, bool make, struct state_dir *ret, struct er
 		return refuse(path, "it is a link", err);
 	if (!realpath(absolute, d.path))
 		return err_set(err, "store.failed", errno, "state", "cannot resolve %s", path);
+	if (owner == (uid_t)-1)
+		owner = st.st_uid;
+	d.owner = owner;
 	d.fd = open(d.path, DIR_FLAGS);
 	if (d.fd < 0)
 		return err_set(err, "store.failed", errno, "state", "cannot open %s", d.path);
-	r = check_own(d.fd, d.path, &d.is_volatile, err);
+	r = check_own(d.fd, d.path, owner, &d.is_volatile, err);
 	if (r == 0)
-		r = check_parents(d.path, err);
+		r = check_parents(d.path, owner, err);
 	if (r == 0)
 		r = open_all(&d, make, err);
 	if (r < 0) {
@@ -225,6 +229,16 @@ int state_dir_open(const char *path, bool make, struct state_dir *ret, struct er
 	}
 	*ret = d;
 	return 0;
+}
+
+int state_dir_open(const char *path, bool make, struct state_dir *ret, struct err *err)
+{
+	return open_as(path, make, geteuid(), ret, err);
+}
+
+int state_dir_open_to_read(const char *path, struct state_dir *ret, struct err *err)
+{
+	return open_as(path, false, geteuid() == 0 ? (uid_t)-1 : geteuid(), ret, err);
 }
 
 void state_dir_close(struct state_dir *d)

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -16,6 +17,7 @@
 struct state_dir {
 	char path[PATH_MAX];	      /* as resolved, for messages and claims */
 	char store[STATE_STORE_SIZE]; /* 128 random bits, made once */
+	uid_t owner;		      /* whose it is: ours, or anybody's when root only looks */
 	int fd;
 	int leasesfd, endedfd, claimsfd, asidefd;
 	bool is_volatile; /* on tmpfs or ramfs: gone with the boot */
@@ -35,4 +37,7 @@ int state_dir_default(char *ret, size_t size, struct err *err);
  * write (sticky excepted), NFS, a store.json that does not read.
  */
 int state_dir_open(const char *path, bool make, struct state_dir *ret, struct err *err);
+
+/* The same to look only, never made: root may look at what belongs to others. */
+int state_dir_open_to_read(const char *path, struct state_dir *ret, struct err *err);
 void state_dir_close(struct state_dir *d);

@@ -142,8 +142,8 @@ int record_parse(const char *data, size_t len, const char *format, struct record
 	return 0;
 }
 
-int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret_body,
-	struct err *err)
+int record_read_of(int fd, uid_t owner, const char *format, struct record *ret_rec,
+	json_t **ret_body, struct err *err)
 {
 	_free_ char *data = NULL;
 	struct stat st;
@@ -152,7 +152,7 @@ int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret
 
 	if (fstat(fd, &st) < 0)
 		return err_set(err, "store.failed", errno, "read", "cannot read the record");
-	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+	if (!S_ISREG(st.st_mode) || st.st_uid != owner ||
 		(uint64_t)st.st_size > RECORD_CAPACITY_MAX)
 		return err_set(err, "store.failed", EBADMSG, "read",
 			"the record is not a regular file of ours of at most 4 MiB");
@@ -175,6 +175,12 @@ int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret
 	if (ret_rec && (r == 0 || r == -ENODATA))
 		ret_rec->fd = fd;
 	return r;
+}
+
+int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret_body,
+	struct err *err)
+{
+	return record_read_of(fd, geteuid(), format, ret_rec, ret_body, err);
 }
 
 /* The whole line with its LF. Caller frees. */

@@ -16,6 +16,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -42,6 +43,10 @@ int record_create(int dirfd, const char *name, size_t capacity, int *ret_fd);
  */
 int record_read(int fd, const char *format, struct record *ret_rec, json_t **ret_body,
 	struct err *err);
+
+/* The same of a store that belongs to somebody else, whose its records must be. */
+int record_read_of(int fd, uid_t owner, const char *format, struct record *ret_rec,
+	json_t **ret_body, struct err *err);
 
 /* The pure part of it: used by the fuzzer as well. */
 int record_parse(const char *data, size_t len, const char *format, struct record *ret_rec,

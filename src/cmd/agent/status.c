@@ -47,14 +47,14 @@ static bool seen(const json_t *stores, const char *path)
 
 static void add_store(json_t *stores, const char *path, bool *ret_dirty)
 {
-	struct lease_store s;
+	struct lease_store s = {.dir = STATE_DIR_INIT, .hostclaimsfd = -1};
 	struct listing w = {.s = &s};
 	char resolved[PATH_MAX];
 	struct err err = {0};
 
 	if (!realpath(path, resolved) || seen(stores, resolved))
 		return;
-	if (lease_store_open(resolved, false, &s, &err) < 0) {
+	if (state_dir_open_to_read(resolved, &s.dir, &err) < 0) {
 		json_array_append_new(stores,
 			json_pack("{s:s, s:b, s:s}", "state_dir", resolved, "readable", false,
 				"reason", err.text));
@@ -68,7 +68,7 @@ static void add_store(json_t *stores, const char *path, bool *ret_dirty)
 	json_array_append_new(stores,
 		json_pack("{s:s, s:b, s:b, s:o}", "state_dir", s.dir.path, "readable", true,
 			"halted", halt_is_on(&s, NULL), "leases", w.leases));
-	lease_store_close(&s);
+	state_dir_close(&s.dir);
 }
 
 /* Homes from the file itself: the C library's own lookup does not work in a static program. */
