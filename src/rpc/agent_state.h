@@ -17,7 +17,7 @@
 #define AGENT_TASKS_KEPT 1000
 #define AGENT_ENTRIES_KEPT 1000 /* ended ones, for answers */
 #define AGENT_ANCESTORS_MAX 64
-#define AGENT_RELEASES_AT_ONCE 8
+#define AGENT_RELEASES_AT_ONCE 6
 
 struct agent;
 
