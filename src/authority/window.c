@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "authority/window.h"
 
+#include <limits.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/text.h"
+
+#define ZONES "/usr/share/zoneinfo"
 
 static const char *const day_names[] = {"sun", "mon", "tue", "wed", "thu", "fri", "sat"};
 
@@ -60,26 +63,51 @@ static bool all_texts(const json_t *window)
 	return true;
 }
 
-int window_check_list(const json_t *list, const char *name, struct err *err)
+/* An unknown zone would be UTC to the C library, and a window open at other hours than meant. */
+static bool is_zone(const char *tz)
+{
+	char path[PATH_MAX];
+
+	if (text_equal(tz, "UTC"))
+		return true;
+	return tz[0] && tz[0] != '/' && !strstr(tz, "..") &&
+		snprintf(path, sizeof(path), ZONES "/%s", tz) < (int)sizeof(path) &&
+		access(path, R_OK) == 0;
+}
+
+static int check_window(const json_t *w, const char *name, struct err *err)
 {
 	static const char *const keys[] = {"days", "from", "to", "tz"};
+	const char *tz = json_text_or(w, "tz", "UTC");
+	int from = parse_minutes(json_text_or(w, "from", "00:00"));
+	int to = parse_minutes(json_text_or(w, "to", "24:00"));
+
+	if (!json_is_object(w) || !all_texts(w) ||
+		json_check_keys(w, keys, ARRAY_SIZE(keys), "a window", "config.policy", err) < 0 ||
+		!parse_days(json_text_or(w, "days", "sun-sat")) || from < 0 || to < 0)
+		return err_set(err, "config.policy", 0, "policy",
+			"%s: a window is {days: \"mon-fri\", from: \"09:00\", to: \"16:00\", tz}",
+			name);
+	if (to <= from)
+		return err_set(err, "config.policy", 0, "policy",
+			"%s: a window ends after it begins; one over midnight is two", name);
+	if (!is_zone(tz))
+		return err_set(err, "config.policy", 0, "policy",
+			"%s: `%.64s` is no time zone that this host knows", name, tz);
+	return 0;
+}
+
+int window_check_list(const json_t *list, const char *name, struct err *err)
+{
 	size_t i;
 	json_t *w;
 
 	if (list && !json_is_array(list))
 		return err_set(err, "config.policy", 0, "policy", "%s: `windows` must be a list",
 			name);
-	json_array_foreach((json_t *)list, i, w) {
-		if (!json_is_object(w) || !all_texts(w) ||
-			json_check_keys(w, keys, ARRAY_SIZE(keys), "a window", "config.policy",
-				err) < 0 ||
-			!parse_days(json_text_or(w, "days", "sun-sat")) ||
-			parse_minutes(json_text_or(w, "from", "00:00")) < 0 ||
-			parse_minutes(json_text_or(w, "to", "24:00")) < 0)
-			return err_set(err, "config.policy", 0, "policy",
-				"%s: a window is {days: \"mon-fri\", from: \"09:00\", to: \"16:00\", tz}",
-				name);
-	}
+	json_array_foreach((json_t *)list, i, w)
+		if (check_window(w, name, err) < 0)
+			return -EINVAL;
 	return 0;
 }
 
