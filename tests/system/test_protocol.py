@@ -783,6 +783,10 @@ def test_a_target_that_ends_is_told(agents, state, sleeper):
 # -- what a session may do
 
 
+# Never today, and not tomorrow should it be midnight.
+CLOSED = time.strftime("%a", time.gmtime(time.time() - 3 * 86400)).lower()
+
+
 def policy(tmp_path, **keys):
     path = tmp_path / "policy.json"
     path.write_text(json.dumps(keys))
@@ -797,7 +801,7 @@ def policy(tmp_path, **keys):
     ({"denied_faults": ["proc"]}, "policy.denied"),
     ({"max_leases": 0}, "policy.denied"),
     ({"max_duration_s": 5}, "policy.denied"),
-    ({"windows": [{"from": "00:00", "to": "00:00"}]}, "policy.denied"),
+    ({"windows": [{"days": CLOSED}]}, "policy.denied"),
     ({"approve": ["proc.pause"]}, "approval.required"),
 ])
 def test_policy_refuses(agents, state, sleeper, tmp_path, keys, reason):

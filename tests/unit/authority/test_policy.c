@@ -246,7 +246,13 @@ static void malformed(void **state)
 		"{\"windows\":[{\"days\":\"monday\"}]}", "{\"windows\":[{\"days\":[\"mon\"]}]}",
 		"{\"windows\":[{\"from\":\"25:00\"}]}", "{\"windows\":[{\"from\":\"9:00\"}]}",
 		"{\"windows\":[{\"from\":900}]}", "{\"windows\":[{\"to\":\"24:01\"}]}",
-		"{\"windows\":[{\"tz\":1}]}", "{\"windows\":[{\"at\":\"12:00\"}]}"};
+		"{\"windows\":[{\"tz\":1}]}",
+		"{\"windows\":[{\"from\":\"22:00\",\"to\":\"06:00\"}]}",
+		"{\"windows\":[{\"from\":\"09:00\",\"to\":\"09:00\"}]}",
+		"{\"windows\":[{\"tz\":\"Europe/Berlni\"}]}", "{\"windows\":[{\"tz\":\"\"}]}",
+		"{\"windows\":[{\"tz\":\"../zoneinfo/UTC\"}]}",
+		"{\"windows\":[{\"tz\":\"/etc/localtime\"}]}",
+		"{\"windows\":[{\"at\":\"12:00\"}]}"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
