@@ -292,6 +292,8 @@ void agent_release_queued(struct agent *a)
 		for (struct entry *e = a->entries; e; e = e->next)
 			if (e->release_queued)
 				next = e;
+		if (!next)
+			return;
 		release_now(a, next, LEASE_END_NORMAL);
 	}
 }

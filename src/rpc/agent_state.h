@@ -117,10 +117,13 @@ struct agent {
 	bool dirty;
 };
 
-/* agent.c: output and sources */
+/* agent.c: sources and the end */
 int agent_watch(struct agent *a, struct source *s, int fd,
 	void (*ready)(struct agent *, struct source *));
 void agent_unwatch(struct agent *a, struct source *s);
+/* agent_output.c */
+void agent_lose_output(struct agent *a); /* nobody reads any more */
+void agent_flush(struct agent *a); /* what stdout takes now; stdin is read while there is room */
 void agent_reply(struct agent *a, const json_t *id, json_t *result); /* takes result */
 void agent_error(struct agent *a, const json_t *id, int code, const struct err *err);
 void agent_notify(struct agent *a, const char *method,
