@@ -100,7 +100,9 @@ def test_every_end_of_a_lease(sweep):
 @pytest.mark.torture
 def test_random_points(sweep):
     print(f"MAYHEM_SEED={SEED} MAYHEM_SWEEP_RANDOM={RANDOM}")
-    assert sweep("--scenario", "all", "--role", "all", "--action", "all", "--calls", "all",
+    # AddressSanitizer ends a process whose mmap fails; the agent alone does not.
+    calls = "store" if SAMPLED else "all"
+    assert sweep("--scenario", "all", "--role", "all", "--action", "all", "--calls", calls,
                  draw=RANDOM) >= RANDOM * 8 // 10
 
 

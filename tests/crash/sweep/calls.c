@@ -18,7 +18,7 @@ enum {
 	BY_PATH = 1 << 3, /* a path alone */
 	MAKES_FD = 1 << 4,
 	TAKES_MEMORY = 1 << 5,
-	WAITS = 1 << 6,
+	WAITS = 1 << 6, /* not recvmsg: asked with MSG_DONTWAIT it does not */
 	ENDS = 1 << 7,
 	HARMLESS = 1 << 8, /* on the store, but cannot sensibly be refused */
 };
@@ -93,8 +93,8 @@ static const struct call {
 	CALL(connect, 0),
 	CALL(sendto, 0),
 	CALL(sendmsg, 0),
-	CALL(recvfrom, WAITS),
-	CALL(recvmsg, WAITS),
+	CALL(recvfrom, 0),
+	CALL(recvmsg, 0),
 	CALL(dup, MAKES_FD),
 	CALL(dup3, MAKES_FD),
 	CALL(fcntl, 0),
