@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault/container.h"
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text.h"
+
+/* As tool.c's. */
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 bool container_engine_is_known(const char *engine)
 {
@@ -11,17 +17,45 @@ bool container_engine_is_known(const char *engine)
 		text_has_prefix(engine, "unix:///");
 }
 
+/* Whether tool_run() would find it: by absolute entries of PATH alone. */
+static bool is_in_path(const char *command)
+{
+	const char *path = getenv("PATH");
+
+	if (!path)
+		path = DEFAULT_PATH;
+	while (*path) {
+		size_t len = strcspn(path, ":");
+		char file[PATH_MAX];
+
+		if (path[0] == '/' &&
+			snprintf(file, sizeof(file), "%.*s/%s", (int)len, path, command) <
+				(int)sizeof(file) &&
+			access(file, X_OK) == 0)
+			return true;
+		path += len + (path[len] == ':');
+	}
+	return false;
+}
+
 size_t container_prefix(const char *engine, const char **ret)
 {
+	size_t n = 0;
+
 	if (!text_has_prefix(engine, "unix:///")) {
-		ret[0] = engine;
-		return 1;
+		ret[n++] = engine;
+	} else if (!is_in_path("docker") && is_in_path("podman")) {
+		ret[n++] = "podman";
+		ret[n++] = "--remote";
+		ret[n++] = "--url";
+		ret[n++] = engine;
+	} else {
+		/* Podman speaks Docker's interface on its socket, so this client serves both. */
+		ret[n++] = "docker";
+		ret[n++] = "-H";
+		ret[n++] = engine;
 	}
-	/* Podman speaks Docker's interface on its socket, so one client serves both. */
-	ret[0] = "docker";
-	ret[1] = "-H";
-	ret[2] = engine;
-	return 3;
+	return n;
 }
 
 static bool is_absent(const char *stderr_text)
