@@ -178,16 +178,41 @@ static const json_t *payload_op(const struct fault_run *run)
 	return first_op_with(run, "payload");
 }
 
+/* engine exec [-d] ID python -c PROGRAM [MARKER] */
+static void exec_python(const struct fault_run *run, const char *id, bool detach,
+	const char *program, const char *marker, const char **argv)
+{
+	size_t n = container_prefix(op_arg(payload_op(run), "engine"), argv);
+
+	argv[n++] = "exec";
+	if (detach)
+		argv[n++] = "-d";
+	argv[n++] = id;
+	argv[n++] = "python";
+	argv[n++] = "-c";
+	argv[n++] = program;
+	if (marker)
+		argv[n++] = marker;
+	argv[n] = NULL;
+}
+
 static int payload_check(struct fault_run *run, struct err *err)
 {
 	const json_t *op = payload_op(run);
+	const char *argv[16];
 	struct container c;
 	pid_t pid;
+	int r;
 
 	if (!op || !op_arg(op, "engine") || !op_arg(op, "cont") || !op_arg(op, "marker"))
 		return err_set(err, "failed_to_apply", 0, "plan",
 			"no undo op has engine, cont, payload and marker");
-	return container_resolve(run, op_arg(op, "engine"), op_arg(op, "cont"), &c, &pid, err);
+	r = container_resolve(run, op_arg(op, "engine"), op_arg(op, "cont"), &c, &pid, err);
+	if (r < 0)
+		return r;
+	/* Its undo needs python as well: without one this must end here, where nothing has run. */
+	exec_python(run, c.id, false, "", NULL, argv);
+	return tool_must(run, argv, "python", err);
 }
 
 static int payload_record(struct fault_run *run, struct err *err)
@@ -196,30 +221,11 @@ static int payload_record(struct fault_run *run, struct err *err)
 	return keep_id(run, payload_op(run), err);
 }
 
-/* engine exec [-d] ID python -c PROGRAM [MARKER] */
-static size_t exec_python(struct fault_run *run, bool detach, const char *program,
-	const char *marker, const char **argv)
-{
-	size_t n = container_prefix(op_arg(payload_op(run), "engine"), argv);
-
-	argv[n++] = "exec";
-	if (detach)
-		argv[n++] = "-d";
-	argv[n++] = kept_id(run);
-	argv[n++] = "python";
-	argv[n++] = "-c";
-	argv[n++] = program;
-	if (marker)
-		argv[n++] = marker;
-	argv[n] = NULL;
-	return n;
-}
-
 static int payload_inject(struct fault_run *run, struct err *err)
 {
 	const char *argv[16];
 
-	exec_python(run, true, op_arg(payload_op(run), "payload"), NULL, argv);
+	exec_python(run, kept_id(run), true, op_arg(payload_op(run), "payload"), NULL, argv);
 	return tool_must(run, argv, "payload", err);
 }
 
@@ -237,7 +243,7 @@ static int has_marker(struct fault_run *run, struct err *err)
 		return 0;
 	if (r < 0)
 		return r;
-	exec_python(run, false, looker, op_arg(payload_op(run), "marker"), argv);
+	exec_python(run, kept_id(run), false, looker, op_arg(payload_op(run), "marker"), argv);
 	r = tool_run(run, argv, TOOL_LIMIT_MS, &res, err);
 	if (r < 0)
 		return r;
@@ -289,7 +295,7 @@ static int payload_undo(struct fault_run *run, struct err *err)
 		return 0; /* gone with its container */
 	if (r < 0)
 		return r;
-	exec_python(run, false, killer, op_arg(payload_op(run), "marker"), argv);
+	exec_python(run, kept_id(run), false, killer, op_arg(payload_op(run), "marker"), argv);
 	return tool_must(run, argv, "payload", err);
 }
 
@@ -314,7 +320,7 @@ static void payload_remedy(struct fault_run *run)
 
 	if (!kept_id(run)[0])
 		return;
-	exec_python(run, false, killer, op_arg(payload_op(run), "marker"), argv);
+	exec_python(run, kept_id(run), false, killer, op_arg(payload_op(run), "marker"), argv);
 	lease_add_remedy(run->lease, argv);
 }
 
