@@ -158,15 +158,29 @@ static _Noreturn void run_argv(const struct child_plan *p)
 	fail_errno(p, "exec", p->spec->argv[0]);
 }
 
+/* With its launcher gone nobody removes its leaf: it steps out of it and does so itself. */
+static void leave(const struct child_plan *p)
+{
+	if (!p->rec->cgroup[0] || getppid() == p->launcher)
+		return;
+	if (cgroup_leave_self(p->spec->domain) == 0) {
+		cgroup_leaf_remove(p->spec->domain, p->rec->nonce);
+		cgroup_domain_prune(p->spec->domain);
+	}
+}
+
 static _Noreturn void run_body(const struct child_plan *p)
 {
 	struct err err = {0};
+	int code;
 
 	arena_begin_child();
 	if (p->journal && p->journal->claim &&
 		p->journal->claim(p->journal->self, p->rec, &err) < 0)
 		fail(p, &err);
-	_exit(p->spec->body(p->spec->arg, p->linkfd, p->rec));
+	code = p->spec->body(p->spec->arg, p->linkfd, p->rec);
+	leave(p);
+	_exit(code);
 }
 
 _Noreturn void child_run(const struct child_plan *p)

@@ -11,6 +11,7 @@ struct child_plan {
 	int gatefd, statusfd, linkfd, leaffd;
 	const int *keep; /* sorted: what is not closed */
 	size_t n_keep;
+	pid_t launcher;
 	int parent_pidfd; /* argv only: dies with its launcher */
 	bool join_leaf;
 	const char *const *paths; /* argv: candidates for the executable, NULL-ended */

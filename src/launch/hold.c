@@ -167,8 +167,8 @@ static int clone_held(const struct launch_spec *spec, const struct launch_journa
 	_free_ struct exec_paths *paths = NULL;
 	_close_ int self = -1;
 	_free_ int *keep = NULL;
+	pid_t pid, launcher = getpid();
 	size_t n_keep;
-	pid_t pid;
 
 	if (spec->argv) {
 		paths = calloc(1, sizeof(*paths));
@@ -198,6 +198,7 @@ static int clone_held(const struct launch_spec *spec, const struct launch_journa
 			.leaffd = l->leaffd,
 			.keep = keep,
 			.n_keep = n_keep,
+			.launcher = launcher,
 			.parent_pidfd = self,
 			.join_leaf = l->leaffd >= 0 && spec->domain->kill == CGROUP_KILL_V1_FREEZER,
 			.paths = paths ? paths->list : NULL,

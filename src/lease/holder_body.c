@@ -387,19 +387,6 @@ static int check_only(struct holder_work *w, const struct launch_record *rec)
 	return 0;
 }
 
-/* With the agent gone nobody removes our cgroup: we step out of it and do it ourselves. */
-static void leave(struct holder_work *w, const struct launch_record *rec)
-{
-	struct cgroup_domain *d = &w->setup->store->domain;
-
-	if (!rec->cgroup[0] || !pidfd_has_exited(w->setup->agent_pidfd))
-		return;
-	if (cgroup_leave_self(d) == 0) {
-		cgroup_leaf_remove(d, rec->nonce);
-		cgroup_domain_prune(d);
-	}
-}
-
 int holder_body(void *arg, int linkfd, const struct launch_record *rec)
 {
 	struct holder_work *w = arg;
@@ -415,6 +402,5 @@ int holder_body(void *arg, int linkfd, const struct launch_record *rec)
 	}
 	if (w->run.steps && w->run.steps->done)
 		w->run.steps->done(&w->run);
-	leave(w, rec);
 	return code;
 }
