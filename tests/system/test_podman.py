@@ -7,6 +7,7 @@ with cgroup v1 alone.
 import itertools
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -127,6 +128,37 @@ def test_container_gone_ends_it(agent, container):
     container.remove()
     wait_until(lambda: record(agent, lease).at_safe_end)
     assert record(agent, lease).mechanism == "target_gone"
+
+
+def test_restarted_container_is_no_target(lab, agent, container):
+    """The same id, another init: whoever stopped that one, it was not this lease."""
+    lease = pause(agent, container)
+    assert agent.execute(lease)["ok"] is True
+    lab.engine("kill", container.name)
+    wait_until(lambda: record(agent, lease).at_safe_end)
+    lab.engine("start", container.name)
+    pid = lab.init_pid(container.name)
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: is_stopped(pid))
+    assert agent.execute(lease, phase="undo")["lease"]["release_mechanism"] == "target_gone"
+    assert is_stopped(pid)
+
+
+def test_looking_at_it_runs_no_engine(lab, agents, state, container, tmp_path):
+    log, wrapper = tmp_path / "log", tmp_path / lab.kind
+    real = shutil.which(lab.kind, path=lab.env["PATH"])
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >>{log}\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    agent = agents(state, prefix=lab.prefix, env={**lab.env, "PATH": f"{tmp_path}:{lab.env['PATH']}"})
+    lease = pause(agent, container)
+    assert agent.execute(lease)["ok"] is True
+    ran = log.read_text()
+    assert "kill --signal SIGSTOP" in ran
+    assert agent.execute(lease, phase="observe")["observation"]["effect"] == "present"
+    os.kill(container.pid, signal.SIGCONT)
+    wait_until(lambda: record(agent, lease)["observations"][-1]["effect"] == "absent")  # seen by the holder itself
+    assert log.read_text() == ran
+    assert agent.execute(lease, phase="undo")["ok"] is True
 
 
 @pytest.mark.parametrize("fault, signo", [("process.kill", 9), ("process.stop", 15)])
