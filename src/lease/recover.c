@@ -54,15 +54,17 @@ static int wait_plainly(struct fault_run *run _unused_, uint64_t us)
 static int end_leftovers(struct lease_store *s, const struct lease *l, struct err *err)
 {
 	_close_ int leaf = -1;
+	int r;
 
 	if (!l->holder.cgroup[0] || !text_equal(l->boot_id, s->boot_id) ||
 		cgroup_leaf_open(&s->domain, l->holder.nonce, &leaf) < 0)
 		return 0;
 	if (cgroup_leaf_populated(&s->domain, leaf) > 0)
 		cgroup_leaf_kill(&s->domain, leaf);
-	if (cgroup_leaf_wait_empty(&s->domain, leaf, LEAF_EMPTY_MS) < 0)
-		return err_set(err, "undo_failed", ETIMEDOUT, "cgroup",
-			"processes in %s do not die", l->holder.cgroup);
+	r = cgroup_leaf_wait_empty(&s->domain, leaf, LEAF_EMPTY_MS);
+	if (r < 0)
+		return err_set(err, "undo_failed", -r, "cgroup", "processes in %s do not die",
+			l->holder.cgroup);
 	cgroup_leaf_remove(&s->domain, l->holder.nonce);
 	return 0;
 }

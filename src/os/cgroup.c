@@ -372,7 +372,7 @@ int cgroup_leaf_wait_empty(const struct cgroup_domain *d, int leaffd, uint64_t t
 		int r = cgroup_leaf_populated(d, leaffd);
 
 		if (r <= 0)
-			return r == -ENODEV ? 0 : r; /* ENODEV: removed already */
+			return r == -ENODEV || r == -ENOENT ? 0 : r; /* removed already */
 		if (clock_until_ms(deadline) == 0)
 			return -ETIMEDOUT;
 		if (d->kill != CGROUP_KILL_V2)
