@@ -10,6 +10,8 @@ int json_parse(const char *data, size_t len, json_t **ret, struct err *err)
 	json_error_t je;
 	json_t *j = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
 
+	if (!j && json_error_code(&je) == json_error_out_of_memory)
+		return err_set(err, "frame.json", ENOMEM, "parse", "no memory");
 	if (!j)
 		return err_set(err, "frame.json", 0, "parse", "bad json: %s (column %d)", je.text,
 			je.column);

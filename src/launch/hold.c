@@ -63,7 +63,8 @@ static int make_leaf(const struct launch_spec *spec, struct launched *l, struct 
 		return 0;
 	}
 	for (int attempt = 0; attempt < LEAF_TRIES; attempt++) {
-		int r = text_random_hex(rec->nonce, 16); /* fresh each time: never a leaf of before */
+		int r = text_random_hex(rec->nonce,
+			16); /* fresh each time: never a leaf of before */
 
 		if (r == 0)
 			r = cgroup_leaf_make(spec->domain, rec->nonce, rec->cgroup,

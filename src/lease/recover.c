@@ -182,6 +182,16 @@ static void report(struct recovery *w, const char *key, const struct lease *l,
 		w->rep.exit_code = 7;
 }
 
+/*
+ * Damaged, or no record at all (a link, a folder, a socket). Everything else,
+ * no descriptor or memory or an error of the disk, says nothing of the record:
+ * it stays where the next recovery finds it.
+ */
+static bool is_damaged(int r)
+{
+	return r == -EBADMSG || r == -ELOOP || r == -EISDIR || r == -ENXIO;
+}
+
 static void report_unreadable(struct recovery *w, const char *key, int r, const struct err *why)
 {
 	char name[LEASE_KEY_SIZE + 8], kept[128] = "", path[LEASE_KEY_SIZE + 16];
@@ -189,8 +199,8 @@ static void report_unreadable(struct recovery *w, const char *key, int r, const 
 
 	snprintf(name, sizeof(name), "%s.log", key);
 	snprintf(path, sizeof(path), "leases/%s", name);
-	/* A newer version's record is left for that version; anything else is kept, out of the way. */
-	if (r != -EPROTONOSUPPORT && !w->opts->plan &&
+	/* A newer version's record is left for that version. */
+	if (is_damaged(r) && !w->opts->plan &&
 		lease_set_aside(w->s, name, kept, sizeof(kept), &err) < 0)
 		log_error("recover", "%s", err.text);
 	json_array_append_new(w->unreadable,
@@ -267,8 +277,11 @@ static void recover_key(struct recovery *w, const char *key)
 		}
 		if (r != -EBUSY)
 			return report_unreadable(w, key, r, &err);
-		if (lease_peek(w->s, key, &l, &err) < 0)
-			return; /* being made, or being ended */
+		r = lease_peek(w->s, key, &l, &err);
+		if (r == -ENOENT || r == -ENODATA)
+			return; /* being ended, or being made */
+		if (r < 0)
+			return report_unreadable(w, key, r, &err);
 		overdue = !lease_is_safe(&l) && text_equal(l.boot_id, w->s->boot_id) &&
 			!is_elsewhere(w->s, &l) &&
 			clock_boottime_ms() > l.deadline_boottime_ms + OVERDUE_GRACE_MS;

@@ -204,8 +204,9 @@ unsigned lease_prune_ended(struct lease_store *s)
 	if (l.n)
 		qsort(l.list, l.n, sizeof(*l.list), by_age);
 	for (size_t i = 0; i < l.n; i++) {
-		unsigned long long age_s =
-			clock_utc_ms() / 1000 - l.list[i].mtime_ns / 1000000000ull;
+		/* Signed: a file may be newer than the second we are in. */
+		long long age_s = (long long)(clock_utc_ms() / 1000) -
+			(long long)(l.list[i].mtime_ns / 1000000000ull);
 
 		if (i >= ENDED_MAX || age_s > ENDED_SECONDS)
 			unlinkat(s->dir.endedfd, l.list[i].name, 0);

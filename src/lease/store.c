@@ -271,12 +271,16 @@ static int read_record(const struct lease_store *s, const char *key, struct leas
 	struct lease *ret, struct err *err)
 {
 	_json_ json_t *body = NULL;
+	struct err why = {0};
 	int r = record_read_of(f->fd, s->dir.owner, LEASE_FORMAT, &f->rec, &body, err);
 
 	if (r < 0)
 		return r;
-	if (lease_from_json(key, body, ret, err) < 0)
-		return -EBADMSG;
+	if (lease_from_json(key, body, ret, &why) < 0) {
+		if (err)
+			*err = why;
+		return why.errnum == ENOMEM ? -ENOMEM : -EBADMSG;
+	}
 	f->n_written = 0;
 	note_written(f, body);
 	return 0;
@@ -315,6 +319,9 @@ int lease_peek(const struct lease_store *s, const char *key, struct lease *ret, 
 		f.fd = openat(dirs[i], name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (f.fd >= 0)
 			return read_record(s, key, &f, ret, err);
+		/* No descriptor, or an error of the disk, does not mean that there is none. */
+		if (errno != ENOENT)
+			return err_set(err, "store.failed", errno, "read", "cannot open %s", name);
 	}
 	return err_set(err, "lease.unknown", ENOENT, "read", "no lease %s", key);
 }

@@ -22,6 +22,7 @@
 #define EVENTS_AT_ONCE 64
 #define END_LIMIT_MS 60000
 #define MISSED_HEARTBEATS 3
+#define CHILD_POLL_MS 10
 
 static const struct {
 	const char *name;
@@ -63,13 +64,27 @@ int agent_watch(struct agent *a, struct source *s, int fd,
 
 	s->fd = fd;
 	s->ready = ready;
-	return epoll_ctl(a->epollfd, EPOLL_CTL_ADD, fd, &e) < 0 ? -errno : 0;
+	if (epoll_ctl(a->epollfd, EPOLL_CTL_ADD, fd, &e) == 0)
+		return 0;
+	return -errno;
+}
+
+void agent_watch_child(struct agent *a, struct source *s, int fd,
+	void (*ready)(struct agent *, struct source *))
+{
+	if (agent_watch(a, s, fd, ready) == 0)
+		return;
+	s->polled = true;
+	a->n_polled++;
 }
 
 void agent_unwatch(struct agent *a, struct source *s)
 {
-	if (s->fd >= 0 && s->ready)
+	if (s->polled)
+		a->n_polled--;
+	else if (s->fd >= 0 && s->ready)
 		epoll_ctl(a->epollfd, EPOLL_CTL_DEL, s->fd, NULL);
+	s->polled = false;
 	s->ready = NULL;
 	s->fd = -1;
 }
@@ -227,6 +242,8 @@ static int next_due(struct agent *a)
 		due = a->last_frame_ms + MISSED_HEARTBEATS * a->heartbeat_ms;
 	if (a->ending && a->end_limit_ms < due)
 		due = a->end_limit_ms;
+	if (a->n_polled && due > now + CHILD_POLL_MS)
+		due = now + CHILD_POLL_MS;
 	if (a->releases_queued && a->release_patience_ms < due)
 		due = a->release_patience_ms;
 	return due > now ? (int)(due - now) + 1 : 0;
@@ -246,6 +263,30 @@ static void check_heartbeat(struct agent *a)
 	agent_begin_end(a, true);
 }
 
+static void poll_source(struct agent *a, struct source *s)
+{
+	struct pollfd p = {.fd = s->fd, .events = POLLIN};
+
+	if (s->polled && s->ready && poll(&p, 1, 0) == 1)
+		s->ready(a, s);
+}
+
+/* No memory, or too many watches for this user: such a child is asked instead. */
+static void poll_children(struct agent *a)
+{
+	struct clerk *next;
+
+	for (struct entry *e = a->entries; e; e = e->next) {
+		poll_source(a, &e->link);
+		poll_source(a, &e->pid);
+	}
+	for (struct clerk *c = a->clerks; c; c = next) {
+		next = c->next;
+		poll_source(a, &c->link);
+		poll_source(a, &c->pid);
+	}
+}
+
 static void take_events(struct agent *a, int timeout_ms)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
@@ -257,6 +298,8 @@ static void take_events(struct agent *a, int timeout_ms)
 		if (s->ready)
 			s->ready(a, s);
 	}
+	if (a->n_polled)
+		poll_children(a);
 	agent_dispatch_deferred(a);
 	if (a->lines_left)
 		take_lines(a);

@@ -122,8 +122,8 @@ static int clerk_start(struct agent *a, enum launch_kind kind, launch_body body,
 	close_now(&c->l.leaffd);
 	c->next = a->clerks;
 	a->clerks = c;
-	agent_watch(a, &c->link, c->l.linkfd, on_link);
-	agent_watch(a, &c->pid, c->l.pidfd, on_ended);
+	agent_watch_child(a, &c->link, c->l.linkfd, on_link);
+	agent_watch_child(a, &c->pid, c->l.pidfd, on_ended);
 	*ret = c;
 	return 0;
 }

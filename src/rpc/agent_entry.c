@@ -426,8 +426,8 @@ int agent_entry_start(struct agent *a, struct entry *e, const struct holder_setu
 	if (!setup->check_only)
 		a->live++;
 	e->check_only = setup->check_only;
-	agent_watch(a, &e->link, holder_linkfd(e->holder), on_link);
-	agent_watch(a, &e->pid, holder_pidfd(e->holder), on_ended);
+	agent_watch_child(a, &e->link, holder_linkfd(e->holder), on_link);
+	agent_watch_child(a, &e->pid, holder_pidfd(e->holder), on_ended);
 	return 0;
 }
 

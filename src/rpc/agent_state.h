@@ -25,6 +25,7 @@ struct agent;
 struct source {
 	void (*ready)(struct agent *a, struct source *s);
 	int fd;
+	bool polled; /* epoll would not take it: asked again and again */
 };
 
 /* Who is to be answered, and how. */
@@ -93,6 +94,7 @@ struct agent {
 	char agent_id[256], owner[LEASE_TEXT_SIZE], session[LEASE_TEXT_SIZE];
 	bool events, survive, halted;
 	uint64_t heartbeat_ms, last_frame_ms;
+	unsigned n_polled;
 	uint64_t event_seq, events_dropped;
 	char own_nonce
 		[LAUNCH_NONCE_SIZE]; /* of our own leaf: children died at birth where we were */
@@ -119,6 +121,9 @@ struct agent {
 
 /* agent.c: sources and the end */
 int agent_watch(struct agent *a, struct source *s, int fd,
+	void (*ready)(struct agent *, struct source *));
+/* For the descriptors of a child, which must be minded whatever the kernel refuses. */
+void agent_watch_child(struct agent *a, struct source *s, int fd,
 	void (*ready)(struct agent *, struct source *));
 void agent_unwatch(struct agent *a, struct source *s);
 /* agent_output.c */

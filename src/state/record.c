@@ -75,6 +75,7 @@ static int parse_line(const char *line, size_t len, const char *format, uint64_t
 {
 	char head[HEAD_MAX], digest[HASH_HEX_SIZE];
 	_json_ json_t *parsed = NULL;
+	struct err why = {0};
 	int n = snprintf(head, sizeof(head), "{\"format\":\"%s\",\"seq\":%llu,\"sha256\":\"",
 		format, (unsigned long long)seq);
 	static const char middle[] = "\",\"body\":";
@@ -90,7 +91,9 @@ static int parse_line(const char *line, size_t len, const char *format, uint64_t
 	hash_hex(body, body_len, digest);
 	if (memcmp(digest, line + head_len, 64) != 0)
 		return -EBADMSG;
-	if (json_parse(body, body_len, &parsed, NULL) < 0 || !json_is_object(parsed))
+	if (json_parse(body, body_len, &parsed, &why) < 0)
+		return why.errnum == ENOMEM ? -ENOMEM : -EBADMSG;
+	if (!json_is_object(parsed))
 		return -EBADMSG;
 	*ret = take_ptr(parsed);
 	return 0;
@@ -106,6 +109,7 @@ int record_parse(const char *data, size_t len, const char *format, struct record
 {
 	struct record rec = {.fd = -1, .capacity = len};
 	_json_ json_t *merged = NULL;
+	int r;
 
 	while (rec.end < len && data[rec.end] != '\0') {
 		const char *line = data + rec.end, *nl = memchr(line, '\n', len - rec.end);
@@ -117,7 +121,10 @@ int record_parse(const char *data, size_t len, const char *format, struct record
 		if (is_newer(line, (size_t)(nl - line), format))
 			return err_set(err, "store.failed", EPROTONOSUPPORT, "read",
 				"written by a newer version of mayhem");
-		if (parse_line(line, (size_t)(nl - line), format, rec.seq + 1, &body) < 0)
+		r = parse_line(line, (size_t)(nl - line), format, rec.seq + 1, &body);
+		if (r == -ENOMEM)
+			return err_set(err, "store.failed", ENOMEM, "read", "no memory");
+		if (r < 0)
 			return err_set(err, "store.failed", EBADMSG, "read", "line %llu is damaged",
 				(unsigned long long)rec.seq + 1);
 		if (!merged)

@@ -48,20 +48,25 @@ static int halt(const struct agent_args *args, struct lease_store *s)
 	struct halting h = {.s = s, .run_id = args->word, .signal = true};
 	uint64_t limit = clock_boottime_ms() + HALT_WAIT_MS;
 	struct err err = {0};
+	unsigned before;
 	char by[64];
 
 	snprintf(by, sizeof(by), "uid:%u", geteuid());
+	/* Counted first: holders may see the file and end before we have signalled them. */
+	h.signal = false;
+	lease_each(s, false, each_live, &h);
+	before = h.live;
+	h = (struct halting){.s = s, .run_id = args->word, .signal = true};
 	if (halt_write(s, args->word, by, args->reason ? args->reason : "", &err) < 0)
 		return agent_fail(args, &err, AGENT_EXIT_CANNOT_START);
 	lease_each(s, false, each_live, &h);
-	h.ended = h.live;
 	h.signal = false;
 	while (h.live && clock_until_ms(limit)) {
 		poll(NULL, 0, 2);
 		h.live = h.dirty = 0;
 		lease_each(s, false, each_live, &h);
 	}
-	h.ended -= h.live;
+	h.ended = before > h.live ? before - h.live : 0;
 	if (args->json)
 		agent_print_json(json_pack("{s:i, s:b, s:i, s:i, s:i}", "v", 1, "halted", true,
 			"ended", (int)h.ended, "live", (int)h.live, "dirty", (int)h.dirty));

@@ -108,8 +108,11 @@ def leases(state_dir, check=True, spares=False):
     for path in names:
         try:
             lease = read_log(path, check)
-        except FileNotFoundError:  # moved to ended/ while we looked
-            continue
+        except FileNotFoundError:
+            try:  # moved to ended/ while we looked
+                lease = read_log(Path(state_dir) / "ended" / path.name, check)
+            except FileNotFoundError:
+                continue
         if lease.lines:
             found.setdefault(lease.id if path.name.startswith(".spare-") else lease.key, lease)
     return found
