@@ -253,9 +253,30 @@ def inject_by_command(state, target, *words):
     """`mayhem inject`, watched to its effect: the controller and its agent as processes to be stopped."""
     controller = Proc([mayhem_path(), "inject", "proc.pause", "--pid", target.pid, *words],
                       env={"MAYHEM_AGENT": agent_path(), "MAYHEM_STATE_DIR": str(state)})
-    wait_until(lambda: target.stopped)
-    agent = wait_until(lambda: children(controller.pid))[0]
-    return controller, agent
+    try:
+        wait_until(lambda: target.stopped)
+        return controller, wait_until(lambda: children(controller.pid))[0]
+    except BaseException:
+        controller.close()
+        raise
+
+
+@contextlib.contextmanager
+def both_stopped(controller, agent):
+    """SIGSTOP for a controller and its agent; SIGCONT at the end, whatever happened, and the controller's exit code."""
+    fd = os.pidfd_open(agent)
+    end = []
+    with controller:
+        try:
+            with stopped(controller):
+                signal.pidfd_send_signal(fd, signal.SIGSTOP)
+                wait_until(lambda: is_stopped(agent))
+                yield end
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGCONT)
+            os.close(fd)
+        end.append(controller.popen.wait(10))
 
 
 def test_halted_while_controller_and_agent_are_stopped(state, sleeper, watch):
@@ -265,16 +286,11 @@ def test_halted_while_controller_and_agent_are_stopped(state, sleeper, watch):
         late = []
         for _ in range(5):
             controller, agent = inject_by_command(state, sleeper, "--for", "60s")
-            with controller, stopped(controller):
-                os.kill(agent, signal.SIGSTOP)
-                wait_until(lambda a=agent: is_stopped(a))
+            with both_stopped(controller, agent):
                 t0 = time.monotonic()
                 done = run_agent("halt", state=state)
                 late.append(watch.until_running(sleeper.pid, t0))
                 assert done.returncode == 0, (done.stdout, done.stderr)
-                os.kill(agent, signal.SIGCONT)
-                controller.signal(signal.SIGCONT)
-                controller.popen.wait(10)
             run_agent("resume", state=state)
         return late
 
@@ -291,13 +307,10 @@ def test_duration_with_controller_and_agent_stopped(state, sleeper, watch):
         late = []
         for _ in range(5):
             controller, agent = inject_by_command(state, sleeper, "--for", "500ms")
-            with controller, stopped(controller):
-                os.kill(agent, signal.SIGSTOP)
+            with both_stopped(controller, agent) as end:
                 late.append(abs(watch.stood(sleeper.pid) - 500))
                 assert is_stopped(agent)
-                os.kill(agent, signal.SIGCONT)
-                controller.signal(signal.SIGCONT)
-                assert controller.popen.wait(10) == 0
+            assert end == [0]
         return late
 
     measured("500 ms, off by, controller and agent stopped", KEPT_MS, measure)
