@@ -24,6 +24,7 @@ static char *dump(const json_t *j, size_t flags, size_t *ret_len)
 {
 	size_t size = 1024;
 
+	flags |= JSON_TEXT_PRECISION;
 	for (;;) {
 		char *text = malloc(size + 1);
 		size_t len = text ? json_dumpb(j, text, size, flags) : 0;

@@ -12,6 +12,9 @@
 
 #include "base/err.h"
 
+/* 0.3 is 0.3, and not 0.29999999999999999. */
+#define JSON_TEXT_PRECISION JSON_REAL_PRECISION(15)
+
 static inline void cleanup_json(json_t **j)
 {
 	json_decref(*j);

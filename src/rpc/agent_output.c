@@ -103,7 +103,7 @@ static int queue_frame(struct agent *a, json_t *frame)
 		at = buf_reserve(&a->out, room + 1);
 		if (!at)
 			return -ENOBUFS;
-		len = json_dumpb(frame, at, room, JSON_COMPACT);
+		len = json_dumpb(frame, at, room, JSON_COMPACT | JSON_TEXT_PRECISION);
 		if (len == 0)
 			return -ENOMEM;
 		if (len > FRAME_MAX)
