@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import resource
 import select
 import signal
@@ -410,3 +411,89 @@ def test_two_sessions_on_one_pipe_end_are_no_riddle(state, tmp_path, sleeper):
         popen.kill()
         popen.wait(5)
         ours.close()
+
+
+# -- at random
+
+
+ODD = [None, True, False, 0, -1, 1, 2**31, 2**63 - 1, -2**63, 0.5, -0.0, 1e308, "", "x", "l-", "l-00000001", "t-000001", "proc.pause",
+       "process.kill", "net", "inject", "undo", "verify", "observe", "check", "mayhem/1", "a\nb", "\u202e", "x" * 300, [], {}, [None],
+       [[]], {"": None}, {"kind": "process"}, {"kind": "host"}, ["x"] * 50]
+KNOWN = {-32700, -32600, -32601, -32602, -32000, -32001}
+
+
+def templates(agent, pid):
+    ops = [{"op": "signal.cont", "args": {"pid": str(pid), "boot_time": str(start_ticks(pid))}}]
+    leases_ = [agent.native(pid, duration_ms=50), agent.native(pid, "process.stop", params={"grace": 0.01, "escalate": False}),
+               agent.declared("l-7", "proc.pause", ops, ttl=0.05), agent.declared("l-8", "no.op", [{"op": "noop", "args": {}}], ttl=0.05),
+               {"id": "l-00000001"}]
+    yield "handshake", {"owner": "o", "session": "s", "protocols": ["mayhem/1"], "events": False,
+                        "capabilities": {"allowed_faults": [], "capabilities": ["fault_inject", "fault_undo"]}}
+    yield "capabilities.query", {"limit": 2, "after": "proc.pause"}
+    yield "health.ping", {}
+    for lease in leases_:
+        for phase in ("check", "inject", "observe", "undo", "verify"):
+            yield "task.execute", {"fault_id": lease.get("fault_id", "proc.pause"), "lease": lease, "phase": phase}
+    yield "task.status", {"task_id": "t-000001", "limit": 3, "after": "t-000002"}
+    yield "task.cancel", {"task_id": "t-000001"}
+    yield "lease.list", {"state": "active", "mine": True, "limit": 3, "after": "l-00000003", "run": "r"}
+    yield "lease.extend", {"lease_id": "l-00000001", "ttl_seconds": 1}
+    yield "lease.release", {"lease_id": "l-00000001", "surrender": False, "note": "n"}
+
+
+def bent(value, rng, depth=0):
+    """The value with one thing in it changed, taken away or added."""
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        value = dict(value)
+        key = rng.choice(list(value))
+        if rng.random() < 0.1:
+            del value[key]
+        elif rng.random() < 0.1:
+            value[rng.choice(["surprise", "pid", "id", "target", "undo_ops", ""])] = rng.choice(ODD)
+        else:
+            value[key] = bent(value[key], rng, depth + 1)
+        return value
+    if isinstance(value, list) and value and rng.random() < 0.7:
+        value = list(value)
+        value[rng.randrange(len(value))] = bent(rng.choice(value), rng, depth + 1)
+        return value
+    return rng.choice(ODD)
+
+
+def at_random(agents, state, sleeper, rng, rounds):
+    agent = agents(state, handshake=False)
+    frames = list(templates(agent, sleeper.pid))
+    for _ in range(rounds):
+        sent = {}
+        for number in range(1, 41):
+            method, params = rng.choice(frames)
+            params = agent._params(params)
+            if rng.random() < 0.8:
+                params = bent(params, rng)
+            if not isinstance(params, dict) or params.get("heartbeat_s") or params.get("survive") is True or \
+                    isinstance(params.get("lease"), dict) and params["lease"].get("survive") is True:
+                continue  # these end the session, or outlive it, as they should
+            if params.get("fault_id") in ("process.kill", "process.stop") and params.get("phase") != "check":
+                continue  # and these end the target
+            if isinstance(params.get("capabilities"), dict):
+                params["capabilities"] = {}
+            sent[number] = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        agent.send_raw(b"".join(json.dumps(f).encode() + b"\n" for f in sent.values()), timeout=30)
+        for number, frame in sent.items():
+            reply = agent.wait(number, timeout=60)
+            if "error" in reply:
+                assert reply["error"]["code"] in KNOWN and reply["error"]["data"]["reason"], (frame, reply)
+        assert agent.strays == [] and agent.replies == {} and alive(agent)
+    assert agent.eof(60) == 0, agent.stderr
+    assert sleeper.alive and not sleeper.stopped and all(r.at_safe_end for r in leases(state).values())
+
+
+def test_a_little_at_random(agents, state, sleeper):
+    at_random(agents, state, sleeper, random.Random(7), 15)
+
+
+@pytest.mark.torture
+def test_much_at_random(agents, state, sleepers):
+    rng = random.Random(int(os.environ.get("MAYHEM_SEED", "1")))
+    for _ in range(20):
+        at_random(agents, state, sleepers(1)[0], rng, 50)
