@@ -20,7 +20,9 @@
  * A stop cannot be taken; waitid() tells us of it. At EOF all children are killed. Needs CAP_SYS_ADMIN or
  * CAP_CHECKPOINT_RESTORE for a chosen pid.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
