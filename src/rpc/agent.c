@@ -21,6 +21,7 @@
 
 #define EVENTS_AT_ONCE 64
 #define END_LIMIT_MS 60000
+#define LAST_WORDS_MS 2000
 #define MISSED_HEARTBEATS 3
 #define CHILD_POLL_MS 10
 
@@ -212,22 +213,35 @@ void agent_begin_end(struct agent *a, bool interrupt)
 	}
 }
 
-static bool is_over(const struct agent *a)
+/* Nothing of this session lives any more, and nobody is at work for it. */
+static bool is_undone(const struct agent *a)
+{
+	for (const struct entry *e = a->entries; e; e = e->next)
+		if ((e->holder && !e->survive) || e->recoverer)
+			return false;
+	/* Who is still at work has a cgroup that only we remove. */
+	return a->ready && !a->clerks && !a->tasks_running;
+}
+
+static bool is_all_said(const struct agent *a)
+{
+	if (json_array_size(a->queued) || json_array_size(a->deferred))
+		return false;
+	return a->out_broken || (a->out.len == 0 && !a->lines_left);
+}
+
+static bool is_over(struct agent *a)
 {
 	if (!a->ending)
 		return false;
 	if (clock_until_ms(a->end_limit_ms) == 0)
 		return true;
-	if (json_array_size(a->queued) || json_array_size(a->deferred) || a->tasks_running ||
-		(a->lines_left && !a->out_broken))
+	if (!is_undone(a))
 		return false;
-	for (const struct entry *e = a->entries; e; e = e->next)
-		if ((e->holder && !e->survive) || e->recoverer)
-			return false;
-	/* Who is still at work has a cgroup that only we remove. */
-	if (a->clerks)
-		return false;
-	return a->ready && (a->out.len == 0 || a->out_broken);
+	/* Whoever was told to end does not wait long for a reader. */
+	if (a->interrupted && clock_until_ms(a->end_limit_ms) > LAST_WORDS_MS)
+		a->end_limit_ms = clock_boottime_ms() + LAST_WORDS_MS;
+	return is_all_said(a);
 }
 
 /* Milliseconds until something is due by itself. */

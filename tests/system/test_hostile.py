@@ -219,6 +219,17 @@ def test_a_controller_that_never_reads_and_leaves(agents, state, sleeper):
     assert not sleeper.stopped
 
 
+def test_a_controller_that_never_reads_while_we_are_told_to_end(agents, state, sleeper):
+    """Undone at once, and then nobody waits long for a reader."""
+    agent = agents(state)
+    agent.inject(sleeper.pid)
+    with pytest.raises(TimeoutError):
+        agent.send_raw(PING * 1_000_000, timeout=1, read=False)
+    agent.signal(signal.SIGTERM)
+    wait_until(lambda: not sleeper.stopped, 5)
+    assert agent.wait_exit(timeout=20, read=False) == 0
+
+
 def test_stdout_closed_while_nothing_is_said(agents, state, sleeper):
     """A reader that goes away is the end of the session, also when there is nothing to write to it."""
     agent = agents(state)
