@@ -493,6 +493,7 @@ def test_detached_and_both_killed(detached, agents, sleeper):
     os.kill(watcher, signal.SIGKILL)
     os.kill(holder_of(lease), signal.SIGKILL)
     wait_until(lambda: start_ticks(holder_of(lease)) is None)
+    wait_until(lambda: start_ticks(watcher) is None)  # a dying one still holds its cgroup's lock
     assert sleeper.stopped
     assert run_agent("recover", state=agent.state).returncode == 0
     assert not sleeper.stopped
