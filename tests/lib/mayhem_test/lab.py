@@ -368,11 +368,17 @@ class Machine:
 
     def leases(self, state, **kw):
         """The records of a state directory in there, as records.leases() reads them."""
-        text = self.sh(f"cd {state} && tar -cf - leases ended 2>/dev/null | gzip | base64; cd /")
-        with tempfile.TemporaryDirectory() as folder:
-            with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text))) as tar:
-                tar.extractall(folder)
-            return leases(folder, **kw)
+        for attempt in range(5):
+            text = self.sh(f"cd {state} && tar -cf - leases ended 2>/dev/null | gzip | base64; cd /")
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text))) as tar:
+                        tar.extractall(folder)
+                except tarfile.ReadError:  # a record was cut to its length while tar read it
+                    if attempt == 4:
+                        raise
+                    continue
+                return leases(folder, **kw)
 
     # -- its end
 
