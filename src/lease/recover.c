@@ -157,8 +157,7 @@ struct recovery {
 	const struct recover_opts *opts;
 	struct recover_report rep;
 	json_t *leases, *unreadable, *orphans;
-	char (*keys)[LEASE_KEY_SIZE];
-	size_t n_keys, capacity;
+	struct lease_keys keys;
 };
 
 static void report(struct recovery *w, const char *key, const struct lease *l,
@@ -295,27 +294,10 @@ static void recover_key(struct recovery *w, const char *key)
 	}
 }
 
-static int note_key(const char *key, void *arg)
-{
-	struct recovery *w = arg;
-
-	if (w->n_keys == w->capacity) {
-		size_t capacity = w->capacity ? w->capacity * 2 : 64;
-		void *p = realloc(w->keys, capacity * sizeof(*w->keys));
-
-		if (!p)
-			return -ENOMEM;
-		w->keys = p;
-		w->capacity = capacity;
-	}
-	text_copy(w->keys[w->n_keys++], LEASE_KEY_SIZE, key);
-	return 0;
-}
-
 static void recover_every(struct recovery *w, size_t first, size_t step)
 {
-	for (size_t i = first; i < w->n_keys; i += step)
-		recover_key(w, w->keys[i]);
+	for (size_t i = first; i < w->keys.n; i += step)
+		recover_key(w, w->keys.list[i]);
 }
 
 struct part {
@@ -334,7 +316,6 @@ static int part_body(void *arg, int linkfd, const struct launch_record *rec _unu
 		.leases = json_array(),
 		.unreadable = json_array(),
 		.keys = p->whole->keys,
-		.n_keys = p->whole->n_keys,
 	};
 	_json_ json_t *said = NULL;
 	_free_ char *text = NULL;
@@ -434,14 +415,14 @@ int lease_recover(struct lease_store *s, const struct recover_opts *opts,
 	if (!opts->plan)
 		lease_readopt_spares(s);
 	/* Listed first, worked on second: a folder that changes under its reader may show a name twice, or not. */
-	r = lease_each(s, false, note_key, &w);
+	r = lease_keys_add(s, false, &w.keys);
 	if (opts->read_all)
 		opts->read_all(opts->arg);
-	if (w.n_keys < PARTS_FROM || opts->plan)
+	if (w.keys.n < PARTS_FROM || opts->plan)
 		recover_every(&w, 0, 1);
 	else
 		recover_in_parts(&w);
-	free(w.keys);
+	free(w.keys.list);
 	if (!opts->plan)
 		lease_drop_spare_names(s);
 	if (r == 0 && !opts->plan)

@@ -58,6 +58,28 @@ int lease_each(const struct lease_store *s, bool ended, int (*fn)(const char *ke
 	return -errno;
 }
 
+static int note_key(const char *key, void *arg)
+{
+	struct lease_keys *k = arg;
+
+	if (k->n == k->capacity) {
+		size_t capacity = k->capacity ? k->capacity * 2 : 64;
+		void *p = realloc(k->list, capacity * sizeof(*k->list));
+
+		if (!p)
+			return -ENOMEM;
+		k->list = p;
+		k->capacity = capacity;
+	}
+	text_copy(k->list[k->n++], LEASE_KEY_SIZE, key);
+	return 0;
+}
+
+int lease_keys_add(const struct lease_store *s, bool ended, struct lease_keys *keys)
+{
+	return lease_each(s, ended, note_key, keys);
+}
+
 static bool is_spare(const char *name)
 {
 	return text_has_prefix(name, ".spare-") && text_is_hex(name + 7, 16);

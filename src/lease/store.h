@@ -108,6 +108,15 @@ int lease_set_aside(struct lease_store *s, const char *name, char *ret_kept, siz
 int lease_each(const struct lease_store *s, bool ended, int (*fn)(const char *key, void *arg),
 	void *arg);
 
+/* Keys, listed before they are worked on: a folder that changes under its reader may show a name twice. */
+struct lease_keys {
+	char (*list)[LEASE_KEY_SIZE];
+	size_t n, capacity;
+};
+
+/* Adds those of leases/ or ended/. The caller frees keys->list, also after an error. */
+int lease_keys_add(const struct lease_store *s, bool ended, struct lease_keys *keys);
+
 /* Takes the name from a record in which nothing was ever written: its spare is one again. */
 void lease_file_discard(struct lease_store *s, struct lease_file *f);
 

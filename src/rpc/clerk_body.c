@@ -172,28 +172,6 @@ static int read_query(const json_t *params, struct list_query *q, struct err *er
 	return 0;
 }
 
-struct key_list {
-	char (*keys)[LEASE_KEY_SIZE];
-	size_t n, capacity;
-};
-
-static int note_key(const char *key, void *arg)
-{
-	struct key_list *l = arg;
-
-	if (l->n == l->capacity) {
-		size_t capacity = l->capacity ? l->capacity * 2 : 256;
-		void *p = realloc(l->keys, capacity * sizeof(*l->keys));
-
-		if (!p)
-			return -ENOMEM;
-		l->keys = p;
-		l->capacity = capacity;
-	}
-	text_copy(l->keys[l->n++], LEASE_KEY_SIZE, key);
-	return 0;
-}
-
 /* Newest first: numbers fall, and the digests of declared leases have no order but their own. */
 static int newest_first(const void *a, const void *b)
 {
@@ -208,7 +186,7 @@ static bool matches(const struct list_query *q, const struct clerk_ask *ask, con
 }
 
 static json_t *list_page(const struct clerk_ask *ask, const struct list_query *q,
-	const struct key_list *keys)
+	const struct lease_keys *keys)
 {
 	json_t *list = json_array(), *next = json_null();
 	const char *last = NULL, *previous = NULL;
@@ -220,11 +198,11 @@ static json_t *list_page(const struct clerk_ask *ask, const struct list_query *q
 		json_t *j;
 
 		/* Live and ended at once while it was being moved: the same lease. */
-		if ((previous && text_equal(previous, keys->keys[i])) ||
-			(q->after[0] && strcmp(keys->keys[i], q->after) >= 0))
+		if ((previous && text_equal(previous, keys->list[i])) ||
+			(q->after[0] && strcmp(keys->list[i], q->after) >= 0))
 			continue;
-		previous = keys->keys[i];
-		if (lease_peek(ask->store, keys->keys[i], &l, NULL) < 0 || !matches(q, ask, &l))
+		previous = keys->list[i];
+		if (lease_peek(ask->store, keys->list[i], &l, NULL) < 0 || !matches(q, ask, &l))
 			continue;
 		j = lease_to_json(&l);
 		text = j ? json_text(j) : NULL;
@@ -243,7 +221,7 @@ static json_t *list_page(const struct clerk_ask *ask, const struct list_query *q
 			break;
 		}
 		json_array_append_new(list, j);
-		last = keys->keys[i];
+		last = keys->list[i];
 	}
 	return json_pack("{s:o, s:o}", "leases", list, "next", next);
 }
@@ -259,19 +237,19 @@ int clerk_list(void *arg, int linkfd, const struct launch_record *rec _unused_)
 {
 	struct clerk_ask *ask = read_ask(arg);
 	struct list_query q = {0};
-	struct key_list keys = {0};
+	struct lease_keys keys = {0};
 	struct err err = {0};
 
 	if (read_query(ask->params, &q, &err) < 0) {
 		say_error(linkfd, RPC_INVALID_PARAMS, &err);
 		return 0;
 	}
-	lease_each(ask->store, false, note_key, &keys);
-	lease_each(ask->store, true, note_key, &keys);
+	lease_keys_add(ask->store, false, &keys);
+	lease_keys_add(ask->store, true, &keys);
 	if (keys.n)
-		qsort(keys.keys, keys.n, sizeof(*keys.keys), newest_first);
+		qsort(keys.list, keys.n, sizeof(*keys.list), newest_first);
 	say(linkfd, json_pack("{s:o}", "result", list_page(ask, &q, &keys)));
-	free(keys.keys);
+	free(keys.list);
 	return 0;
 }
 
